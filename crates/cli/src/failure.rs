@@ -25,6 +25,8 @@ use annals::{
     TransactionError, UnknownLog,
 };
 
+use crate::printable;
+
 /// An error as it is printed, with the code that decides the exit code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -65,7 +67,7 @@ impl Failure {
 
     /// Prints it to standard error. A closed standard error is ignored.
     pub fn print(&self) {
-        let _ = writeln!(io::stderr(), "{self}");
+        let _ = writeln!(io::stderr(), "{}", printable::lines(&self.to_string()));
     }
 }
 
@@ -322,7 +324,7 @@ impl<T: Into<Failure>> From<T> for Stop {
 
 /// Prints a note to standard error. A closed standard error is ignored.
 pub fn note(text: &str) {
-    let _ = writeln!(io::stderr(), "note: {text}");
+    let _ = writeln!(io::stderr(), "note: {}", printable::lines(text));
 }
 
 /// Converts the result of a write to standard output.

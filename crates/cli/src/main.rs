@@ -15,6 +15,7 @@ mod output;
 #[cfg(test)]
 mod packaging;
 mod pipeline;
+mod printable;
 mod progress;
 mod reconnect;
 mod requests;

@@ -9,6 +9,7 @@ use annals::{Aggregate, KnownAggregate, RecordedCommit, RecordedEvent, StreamEve
 
 use crate::cli::Format;
 use crate::failure::{Failure, Stop, written};
+use crate::printable;
 use crate::target::Target;
 
 /// The writer of results.
@@ -183,8 +184,13 @@ impl Output {
         }
     }
 
-    /// Writes one line of text.
+    /// Writes one line of text. Control characters in it are printed as escapes.
     pub fn text(&mut self, line: std::fmt::Arguments<'_>) -> Result<(), Stop> {
+        self.verbatim(&printable::line(&line.to_string()))
+    }
+
+    /// Writes a line as it is, for a program that reads it.
+    pub fn verbatim(&mut self, line: &str) -> Result<(), Stop> {
         written(writeln!(self.out, "{line}"))
     }
 

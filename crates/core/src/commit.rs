@@ -157,7 +157,8 @@ pub struct NewCommit {
     pub command_id: Option<ByteString>,
     /// The events, 1 to 10,000.
     pub events: Vec<NewEvent>,
-    /// Free text for tools, at most 64 KiB, in the given order.
+    /// Free text for tools, at most 64 KiB, in the given order. It is read with each event, so times the number of events it may be as
+    /// large as a commit.
     pub header: Vec<(ByteString, ByteString)>,
     /// The tenantId of the aggregate; `(0)` if absent. The first commit determines it.
     pub tenant_id: Option<ByteString>,
@@ -277,6 +278,14 @@ impl NewCommit {
         }
         if bytes > limits::HEADER_BYTES_MAX {
             let message = format!("holds {bytes} bytes; at most {} are allowed", limits::HEADER_BYTES_MAX);
+            return Err(Invalid::new(Code::InvalidHeader, "header", message));
+        }
+        let (count, most) = (self.events.len(), limits::COMMIT_BYTES_MAX);
+        if bytes.saturating_mul(count) > most {
+            let message = format!(
+                "holds {bytes} bytes, which are read with each of {count} events; at most {most} bytes are allowed for all together, so \
+                 shorten it or commit fewer events at once"
+            );
             return Err(Invalid::new(Code::InvalidHeader, "header", message));
         }
         let mut keys: Vec<_> = self.header.iter().map(|(key, _)| key).collect();
@@ -521,6 +530,11 @@ mod tests {
             refused(|c| c.header = vec![("k".into(), "1".into()), ("k".into(), "2".into())]).0,
             Code::InvalidHeader
         );
+        let read_with_each = refused(|c| {
+            c.header = vec![("k".into(), "v".repeat(2_000).into())];
+            c.events = vec![event.clone(); 10_000];
+        });
+        assert_eq!(read_with_each, (Code::InvalidHeader, "header".into()));
         let big = Data::from_value(&serde_json::json!({ "x": "y".repeat(8 * 1024 * 1024) })).expect("valid");
         assert_eq!(refused(|c| c.events[0].data = big), (Code::EventTooLarge, "events[0].data".into()));
         let half = Data::from_value(&serde_json::json!({ "x": "y".repeat(6 * 1024 * 1024) })).expect("valid");

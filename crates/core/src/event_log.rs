@@ -370,7 +370,7 @@ impl Follower {
         let (mut events, mut bytes, limit) = (Vec::new(), 0, self.limit);
         let mut take = |event: EventRef<'_>| {
             let event = event.to_recorded();
-            bytes += event.data.as_bytes().len();
+            bytes += event.page_bytes();
             events.push(event);
             let full = events.len() >= limit || bytes >= limits::PAGE_BYTES_MAX;
             if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

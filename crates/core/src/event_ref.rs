@@ -95,6 +95,13 @@ impl CommitRef<'_> {
 }
 
 impl EventRef<'_> {
+    /// Returns what [`RecordedEvent::page_bytes`] returns for an owned copy.
+    pub fn page_bytes(&self) -> usize {
+        let tags: usize = self.tags.iter().map(|tag| tag.len()).sum();
+        let header: usize = self.commit.header.iter().map(|(key, value)| key.len() + value.len()).sum();
+        self.data.as_bytes().len() + tags + self.metadata.map_or(0, |metadata| metadata.as_bytes().len()) + header
+    }
+
     /// Returns an owned copy with a commit of its own, which suits a few events. To keep many, read them with
     /// [`EventLog::read`](crate::EventLog::read), where the events of one commit share it.
     pub fn to_recorded(&self) -> RecordedEvent {

@@ -14,7 +14,8 @@ pub const TAG_BYTES_MAX: usize = 256;
 pub const METADATA_ENTRIES_MAX: usize = 64;
 /// Maximum size of the metadata of one event, in bytes of BSON.
 pub const METADATA_BYTES_MAX: usize = 16 * 1024;
-/// Maximum size of the header of a commit: the sum of the bytes of its keys and values.
+/// Maximum size of the header of a commit: the sum of the bytes of its keys and values. It is written with each event of the commit, so
+/// times their number it is limited to [`COMMIT_BYTES_MAX`].
 pub const HEADER_BYTES_MAX: usize = 64 * 1024;
 /// Maximum number of events of one commit.
 pub const EVENTS_MAX: usize = 10_000;
@@ -48,7 +49,7 @@ pub const WAIT_USUAL: Duration = Duration::from_secs(30);
 pub const PAGE_DEFAULT: usize = 100;
 /// Maximum number of entries of a page.
 pub const PAGE_MAX: usize = 1_000;
-/// A page ends early once it contains this many bytes of event data; it always contains at least one entry.
+/// A page ends early once it contains this many bytes of event data, tags, metadata and headers; it always contains at least one entry.
 pub const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Maximum number of types, and of tags, by which one request filters events.
 pub const FILTER_TERMS_MAX: usize = 1_000;

@@ -109,6 +109,23 @@ pub struct RecordedEvent {
     pub commit: Arc<CommitInfo>,
 }
 
+impl CommitInfo {
+    /// Returns the bytes of the keys and values of its header.
+    pub fn header_bytes(&self) -> usize {
+        self.header.iter().map(|(key, value)| key.len() + value.len()).sum()
+    }
+}
+
+impl RecordedEvent {
+    /// Returns the bytes that it takes on a page: those of its data, its tags, its metadata, and the header of its commit, which is
+    /// written with each of the commit's events.
+    pub fn page_bytes(&self) -> usize {
+        let tags: usize = self.tags.iter().map(|tag| tag.len()).sum();
+        let metadata = self.metadata.as_ref().map_or(0, Metadata::bytes);
+        self.data.as_bytes().len() + tags + metadata + self.commit.header_bytes()
+    }
+}
+
 impl RecordedCommit {
     /// Returns the outcome for a repeat of this commit's request.
     pub fn repeated_outcome(&self) -> CommitOutcome {

@@ -28,9 +28,9 @@ pub(crate) async fn json_of_events(bytes: usize, value: impl Serialize + Send + 
     Ok(written(StatusCode::OK, json.map_err(not_written)?))
 }
 
-/// Returns the number of bytes of event data in `events`.
+/// Returns the number of bytes that `events` take on a page.
 pub(crate) fn data_bytes<'a>(events: impl IntoIterator<Item = &'a RecordedEvent>) -> usize {
-    events.into_iter().map(|event| event.data.as_bytes().len()).sum()
+    events.into_iter().map(RecordedEvent::page_bytes).sum()
 }
 
 /// Returns a response with this JSON.

@@ -23,7 +23,7 @@ pub(crate) trait Followed: Send + 'static {
     /// Returns where a follower resumes that has got everything so far.
     fn position(&self) -> u64;
 
-    /// Returns the bytes of the data of an event.
+    /// Returns the bytes that an event takes on a page.
     fn data_bytes(event: &Self::Event) -> usize;
 }
 
@@ -39,7 +39,7 @@ impl Followed for Follower {
     }
 
     fn data_bytes(event: &RecordedEvent) -> usize {
-        event.data.as_bytes().len()
+        event.page_bytes()
     }
 }
 
@@ -55,7 +55,7 @@ impl Followed for StreamFollower {
     }
 
     fn data_bytes(event: &StreamEvent) -> usize {
-        event.event.data.as_bytes().len()
+        event.event.page_bytes()
     }
 }
 

@@ -48,6 +48,18 @@ pub(super) fn is_public(address: IpAddr) -> bool {
     }
 }
 
+/// Returns whether the services that tell a machine of a cloud its secrets have this address, or may have it. Nothing else has a reason to
+/// be called at such an address.
+pub(super) fn is_of_metadata(address: IpAddr) -> bool {
+    // Those of AWS over IPv6, of Alibaba and of Oracle. The others are link-local.
+    const V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+    const V4: [Ipv4Addr; 2] = [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192)];
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.is_link_local() || V4.contains(&address),
+        IpAddr::V6(address) => address.segments()[0] & 0xffc0 == 0xfe80 || address == V6,
+    }
+}
+
 fn is_public_v4(address: Ipv4Addr) -> bool {
     let [a, b, c, _] = address.octets();
     let special = address.is_private()
@@ -122,6 +134,18 @@ mod tests {
             "ff02::1",
         ] {
             assert!(!is_public(private.parse().expect("an address")), "{private}");
+        }
+    }
+
+    #[test]
+    fn services_of_metadata_are_known_however_their_addresses_are_written() {
+        for of_metadata in
+            ["169.254.169.254", "::ffff:169.254.169.254", "fe80::1", "fd00:ec2::254", "100.100.100.200", "192.0.0.192"]
+        {
+            assert!(is_of_metadata(of_metadata.parse().expect("an address")), "{of_metadata}");
+        }
+        for other in ["127.0.0.1", "10.0.0.1", "::1", "fd00::1", "100.100.100.201", "8.8.8.8"] {
+            assert!(!is_of_metadata(other.parse().expect("an address")), "{other}");
         }
     }
 

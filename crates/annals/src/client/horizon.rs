@@ -10,18 +10,24 @@ use annals_core::horizon::{
     Consent, ConsentPage, Horizon, HorizonError, OfferRequest, Offered, Offering, Producers, SubscriptionDefinition,
     SubscriptionPage, SubscriptionStatus, read_offered,
 };
-use annals_core::{Code, Invalid, ReadError, StoreError};
+use annals_core::{Code, Invalid, ReadError, StoreError, limits};
 use async_trait::async_trait;
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 
+use super::address::is_of_metadata;
 use super::answers::{self, problem, unknown};
 use super::http::{Answer, Http};
 use super::{Client, ClientOptions, Path};
 
 /// Time limit for a producer's answer, in addition to the wait that was requested. It detects a network that drops all packets.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
+/// The largest answer of a producer: a page and its last event, with what surrounds a thousand events. A producer is not trusted to keep to
+/// the limits of a page, and each subscription may hold one answer in memory.
+const ANSWER_BYTES_MAX: usize = limits::PAGE_BYTES_MAX + limits::EVENT_BYTES_MAX + 4 * 1024 * 1024;
+/// The largest answer to a request for no events.
+const NO_EVENTS_BYTES_MAX: usize = 64 * 1024;
 
 /// The event horizon of one tenant of a server. It keeps the contract of [`Horizon`].
 #[derive(Clone)]
@@ -123,6 +129,8 @@ impl Horizon for HorizonClient {
 }
 
 /// Connects to the producers of subscriptions over HTTP. Pass it to a task host as `HostOptions::producers`, as `annals serve` does.
+///
+/// Nothing is sent to link-local addresses, nor to others at which a cloud tells a machine its secrets.
 #[derive(Debug, Clone, Default)]
 pub struct HttpProducers {
     /// A PEM file with the authorities that may sign the producers' certificates. If absent, the system's authorities are trusted.
@@ -133,7 +141,7 @@ impl Producers for HttpProducers {
     fn producer(&self, url: &str, tenant: &str, credential: Option<&str>) -> Result<Arc<dyn Offering>, String> {
         let options =
             ClientOptions { credential: credential.map(str::to_owned), authorities: self.authorities.clone() };
-        Ok(Arc::new(Producer { http: Http::new(url, tenant, &options)? }))
+        Ok(Arc::new(Producer { http: Http::refusing(url, tenant, &options, is_of_metadata)? }))
     }
 }
 
@@ -155,7 +163,8 @@ impl Offering for Producer {
             .number("wait_ms", request.wait_ms)
             .maybe("incarnation", request.incarnation);
         let at_most = ANSWER_MAX + Duration::from_millis(request.wait_ms);
-        let answer = self.http.get_within(&path.done(), "application/bson", at_most).await;
+        let bytes_max = if request.credits == 0 { NO_EVENTS_BYTES_MAX } else { ANSWER_BYTES_MAX };
+        let answer = self.http.get_within(&path.done(), "application/bson", (at_most, bytes_max)).await;
         let answer = answer.map_err(StoreError::Unreachable)?;
         if !answer.status.is_success() {
             return Err(refused(&answer));

@@ -2,6 +2,7 @@
 //!
 //! HTTP/1.1 with keep-alive connections; docs/decisions/0008-http.md has the measurements.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use annals_core::SequenceNumber;
@@ -56,6 +57,16 @@ impl Http {
     /// Creates the pool for a server at `base`, which is `http://host:port` or `https://host:port` with or without a path. The error is a
     /// sentence that says what is wrong with `base`.
     pub fn new(base: &str, tenant: &str, options: &ClientOptions) -> Result<Self, String> {
+        Self::refusing(base, tenant, options, |_| false)
+    }
+
+    /// Creates the pool for a server at `base`, unless it is at one of the addresses that `refuses` names.
+    pub fn refusing(
+        base: &str,
+        tenant: &str,
+        options: &ClientOptions,
+        refuses: fn(IpAddr) -> bool,
+    ) -> Result<Self, String> {
         let wrong = |why: &str| format!("{base:?} is not the address of a server: {why}; write http://127.0.0.1:4000");
         let uri: Uri = base.parse().map_err(|error| wrong(&format!("{error}")))?;
         let is_secured = match uri.scheme_str() {
@@ -66,13 +77,17 @@ impl Http {
         let Some(authority) = uri.authority().filter(|_| uri.query().is_none()) else {
             return Err(wrong("it has no host, or a query"));
         };
+        let literal = authority.host().trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        if literal.is_ok_and(refuses) {
+            return Err(wrong("nothing is sent to this address"));
+        }
         let secured = is_secured.then(|| Secured::new(authority.host(), options)).transpose()?;
         let port = authority.port_u16().unwrap_or(if is_secured { 443 } else { 80 });
         let authority = format!("{}:{port}", authority.host());
         let path = uri.path().trim_end_matches('/').to_owned();
         let mut builder = Pool::builder(TokioExecutor::new());
         builder.pool_idle_timeout(POOL_IDLE).pool_timer(TokioTimer::new());
-        let pool = builder.build(Connector::new(secured.clone()));
+        let pool = builder.build(Connector::new(secured.clone(), refuses));
         let tenant = HeaderValue::from_str(tenant).map_err(|_| format!("{tenant:?} is not the name of a tenant"))?;
         let credential = options.credential.as_ref().map(|credential| bearer(credential)).transpose()?;
         Ok(Self { pool, base: base.trim_end_matches('/').to_owned(), authority, path, tenant, credential, secured })
@@ -97,10 +112,15 @@ impl Http {
         collect(self.send(request).await?).await
     }
 
-    /// Sends a GET request with a deadline for the whole answer, for an answer that another process waits for.
-    pub async fn get_within(&self, path: &str, accept: &'static str, at_most: Duration) -> Result<Answer, String> {
+    /// Sends a GET request with a deadline and a size for the whole answer, which another process waits for.
+    pub async fn get_within(
+        &self,
+        path: &str,
+        accept: &'static str,
+        (at_most, bytes_max): (Duration, usize),
+    ) -> Result<Answer, String> {
         let request = self.get_request(path, accept)?;
-        let answered = async { collect(self.send(request).await?).await };
+        let answered = async { collect_up_to(self.send(request).await?, bytes_max).await };
         match tokio::time::timeout(at_most, answered).await {
             Ok(answer) => answer,
             Err(_) => Err(format!("{} did not answer within {} s", self.base, at_most.as_secs())),
@@ -258,8 +278,12 @@ impl ByteStream {
 }
 
 async fn collect(response: Response<Incoming>) -> Result<Answer, String> {
+    collect_up_to(response, ANSWER_BYTES_MAX).await
+}
+
+async fn collect_up_to(response: Response<Incoming>, bytes_max: usize) -> Result<Answer, String> {
     let status = response.status();
-    let mut body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
+    let mut body = Limited::new(response.into_body(), bytes_max);
     // The server's announced length is trusted only up to a limit.
     let expected = hyper::body::Body::size_hint(&body).lower().min(ROOM_AHEAD_MAX);
     let mut chunks = Vec::with_capacity(expected as usize);

@@ -1,6 +1,7 @@
 //! The client's connections: plain text, or TLS with rustls.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -109,15 +110,17 @@ fn of_the_system() -> Result<Vec<CertificateDer<'static>>, String> {
 pub(super) struct Connector {
     tcp: HttpConnector,
     secured: Option<Secured>,
+    /// Addresses at which nothing is sent, whatever name leads there.
+    refuses: fn(IpAddr) -> bool,
 }
 
 impl Connector {
-    pub fn new(secured: Option<Secured>) -> Self {
+    pub fn new(secured: Option<Secured>, refuses: fn(IpAddr) -> bool) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.set_connect_timeout(Some(CONNECT_MAX));
         tcp.set_nodelay(true);
         tcp.enforce_http(false);
-        Self { tcp, secured }
+        Self { tcp, secured, refuses }
     }
 }
 
@@ -131,9 +134,13 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let (connecting, secured) = (self.tcp.call(uri), self.secured.clone());
+        let (connecting, secured, refuses) = (self.tcp.call(uri), self.secured.clone(), self.refuses);
         Box::pin(async move {
             let stream = connecting.await?.into_inner();
+            let address = stream.peer_addr()?.ip();
+            if refuses(address) {
+                return Err(format!("{address} is not the address of a server of Annals").into());
+            }
             let stream = match secured {
                 None => Stream::Plain(stream),
                 Some(secured) => tokio::time::timeout(CONNECT_MAX, secured.connect(stream))

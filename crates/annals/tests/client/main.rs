@@ -11,6 +11,7 @@ mod partner_faults;
 mod partner_retries;
 mod partner_rotation;
 mod partners;
+mod producers;
 mod records_until;
 mod sharing;
 mod snapshots_until;

@@ -8,7 +8,7 @@ use annals::credentials::{
     RevokeBody, Role,
 };
 use annals::runtime::{Audit, StoredCredentials};
-use annals::{Client, Clock, CredentialsClient, DEFAULT_SCOPE, Store, SystemClock, Timestamp, limits};
+use annals::{Client, Clock, CredentialsClient, DEFAULT_SCOPE, DEFAULT_TENANT, Store, SystemClock, Timestamp, limits};
 use clap::{Args, Subcommand};
 
 use super::Run;
@@ -52,7 +52,7 @@ struct Create {
     /// A role of the credential: reader, writer, operator or admin; may be repeated
     #[arg(long = "role", value_name = "ROLE", required = true)]
     roles: Vec<Role>,
-    /// The tenants, separated by commas, or * for all [default: * for the role admin, otherwise the tenant of --tenant]
+    /// The tenants, separated by commas, or * for all [default: the tenant of --tenant; without it, * for the role admin]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     tenants: Vec<String>,
     /// The scopes that may be read, separated by commas, or * for all
@@ -124,8 +124,9 @@ impl Run for Credential {
 impl Create {
     fn asked(&self, tenant: &str) -> NewCredential {
         let tenants = match (&*self.tenants, self.roles.contains(&Role::Admin)) {
-            ([], true) => vec![EVERY.to_owned()],
-            ([], false) => vec![tenant.to_owned()],
+            // A named tenant is never widened to all of them.
+            ([], true) if tenant == DEFAULT_TENANT => vec![EVERY.to_owned()],
+            ([], _) => vec![tenant.to_owned()],
             (named, _) => named.to_vec(),
         };
         let (scopes, event_types) = (self.scopes.clone(), self.event_types.clone());
@@ -146,7 +147,9 @@ fn created(output: &mut Output, created: &CreatedCredential) -> Result<(), Stop>
         Format::Json => output.json(created),
         Format::Table => {
             output.text(format_args!("{}", line(&created.credential)))?;
-            output.text(format_args!("\nIts key, which is not shown again:\n{}", created.key))
+            output.text(format_args!(""))?;
+            output.text(format_args!("Its key, which is not shown again:"))?;
+            output.text(format_args!("{}", created.key))
         }
     }
 }

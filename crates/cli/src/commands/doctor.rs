@@ -121,14 +121,17 @@ fn print(output: &mut Output, diagnosis: &Diagnosis) -> Result<(), Stop> {
     }
     output.text(format_args!("Examined: {}.", diagnosis.examined.join("; ")))?;
     for finding in &diagnosis.findings {
-        output.text(format_args!(
-            "\n{}  {}\n  {}\n  help: {}",
-            finding.severity, finding.about, finding.what, finding.advice
-        ))?;
+        output.text(format_args!(""))?;
+        output.text(format_args!("{}  {}", finding.severity, finding.about))?;
+        output.text(format_args!("  {}", finding.what))?;
+        output.text(format_args!("  help: {}", finding.advice))?;
+    }
+    if !diagnosis.findings.is_empty() {
+        output.text(format_args!(""))?;
     }
     match (diagnosis.first(), diagnosis.findings.is_empty()) {
-        (Some(first), _) => output.text(format_args!("\nFirst, about {}: {}", first.about, first.advice)),
-        (None, false) => output.text(format_args!("\nNothing needs to be done.")),
+        (Some(first), _) => output.text(format_args!("First, about {}: {}", first.about, first.advice)),
+        (None, false) => output.text(format_args!("Nothing needs to be done.")),
         (None, true) => output.text(format_args!("Nothing is wrong.")),
     }
 }

@@ -337,14 +337,14 @@ async fn export(browse: &dyn Browse, args: &Export, output: &mut Output) -> Resu
     let bar = Progress::of_events();
     let mut done = 0;
     if matches!(args.format, Rows::Csv) {
-        output.text(format_args!("{}", CSV_HEADER.trim_end_matches('\n')))?;
+        output.verbatim(CSV_HEADER.trim_end_matches('\n'))?;
     }
     while args.limit.is_none_or(|limit| done < limit) {
         let left = args.limit.map_or(u64::MAX, |limit| limit - done);
         query.limit = usize::try_from(left).unwrap_or(1_000).min(1_000);
         let (rows, cursor) = browse.rows(query.clone()).await?;
         for row in &rows {
-            output.text(format_args!("{}", format.row(row).trim_end_matches('\n')))?;
+            output.verbatim(format.row(row).trim_end_matches('\n'))?;
         }
         done += rows.len() as u64;
         bar.reach(done, all.max(done));

@@ -55,7 +55,8 @@ fn print(output: &mut Output, stats: &LogStats) -> Result<(), Stop> {
         }
     }
     for (heading, counts) in [("AGGREGATES", &stats.aggregates_by_name), ("EVENTS OF TYPE", &stats.events_by_type)] {
-        output.text(format_args!("\n{heading:<40}  {:>14}", "COUNT"))?;
+        output.text(format_args!(""))?;
+        output.text(format_args!("{heading:<40}  {:>14}", "COUNT"))?;
         for (name, count) in counts {
             output.text(format_args!("{name:<40}  {count:>14}"))?;
         }

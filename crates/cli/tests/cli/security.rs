@@ -160,6 +160,29 @@ fn without_a_key_or_without_tls_a_server_refuses_to_start_and_says_what_to_do() 
 }
 
 #[test]
+fn a_key_of_an_administrator_is_for_all_tenants_unless_one_is_named() {
+    let folder = folder();
+    let folder = folder.path();
+    let named = vec!["--tenant", "acme"];
+    let widened = [&named[..], &["--tenants", "*"]].concat();
+    for (tenant, due) in [(vec![], "*"), (named, "acme"), (widened, "*")] {
+        let created = run(folder, &[&CREATE[..], &["--name", "admin", "--role", "admin"], &tenant].concat()).ok();
+        assert_eq!(created.json().remove(0)["tenants"], serde_json::json!([due]));
+    }
+}
+
+#[test]
+fn a_reason_with_control_characters_forges_no_line_of_the_audit_log() {
+    let folder = folder();
+    let folder = folder.path();
+    let reason = "lost\u{1b}[2K\n2026-01-01T00:00:00.000Z  key:0  deleteHandler";
+    run(folder, &[&CREATE[..], &["--name", "admin", "--role", "admin", "--reason", reason]].concat()).ok();
+    let audit = run(folder, &["audit", "--output", "table"]).ok().out;
+    assert_eq!(audit.lines().count(), 1, "{audit}");
+    assert!(audit.contains("lost\\u{1b}[2K\\n2026-01-01"), "{audit}");
+}
+
+#[test]
 fn a_key_of_event_types_is_for_those_who_read_and_write_and_one_of_streams_for_those_who_read() {
     let folder = folder();
     let folder = folder.path();

@@ -48,7 +48,7 @@ impl Streams for ReferenceStreams {
             }
             let one = LogQuery { from: Some(entry.sequence_number), limit: 1, ..LogQuery::default() };
             let event = self.log.read(one).await?.events.remove(0);
-            bytes += event.data.as_bytes().len();
+            bytes += event.page_bytes();
             found.events.push(StreamEvent { position: entry.position, partition: entry.partition, event });
         }
         Ok(found)

@@ -125,6 +125,19 @@ impl SubscriptionDefinition {
         self.body(None)
     }
 
+    /// Checks that a new definition has no secret where every reader sees it.
+    ///
+    /// # Errors
+    /// `invalid_subscription`, with the path.
+    pub fn validate_secrets(&self) -> Result<(), Invalid> {
+        let authority = self.producer.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
+        if authority.is_some_and(|authority| authority.contains('@')) {
+            let message = "has a user or a password, which every reader would see; give a credential instead";
+            return Err(Invalid::new(Code::InvalidSubscription, "producer", message));
+        }
+        Ok(())
+    }
+
     /// Checks the names and the URL.
     ///
     /// # Errors
@@ -188,6 +201,17 @@ mod tests {
             .with_credential("s3cret");
         assert_eq!(SubscriptionDefinition::read("s", definition.write().as_bytes()), Ok(definition.clone()));
         assert!(!definition.shown().contains("s3cret") && !format!("{definition:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn a_new_definition_has_no_password_in_its_url() {
+        let validated = |url: &str| SubscriptionDefinition::new("s", url, "public-orders", "inbox").validate_secrets();
+        for url in ["local:", "http://a:4000", "https://a/b@c", "http://a?b@c"] {
+            assert_eq!(validated(url), Ok(()), "{url}");
+        }
+        for url in ["http://user:word@a:4000", "https://token@a/b", "http://@a"] {
+            assert_eq!(validated(url).map_err(|refused| refused.path), Err("producer".to_owned()), "{url}");
+        }
     }
 
     #[test]

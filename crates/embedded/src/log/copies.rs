@@ -42,7 +42,9 @@ pub(super) fn read(core: &Core, from: SequenceNumber) -> Result<Vec<CommitCopy>,
                     if !record.is_commit() {
                         continue;
                     }
-                    bytes += u64::from(entry.length);
+                    // What a packed segment stores may be much smaller.
+                    let data: u64 = record.commit.events.iter().map(|event| event.data.as_bytes().len() as u64).sum();
+                    bytes += u64::from(entry.length).max(data);
                     copies.push(CommitCopy { commit: record.commit, keys: record.keys });
                 }
             }

@@ -44,7 +44,7 @@ fn events(core: &Core, numbers: &[SequenceNumber]) -> Result<Vec<RecordedEvent>,
         return Err(StoreError::Damaged(format!("event {number} of a stream is not in the log, which ends at {head}")));
     }
     let view = core.view();
-    let mut page = Page { events: Vec::with_capacity(there.len()), bytes: 0 };
+    let mut page = Page { events: Vec::with_capacity(there.len()), bytes: 0, unpacked: 0 };
     let mut rest = there;
     while let Some(first) = rest.first()
         && !page.is_full()
@@ -60,12 +60,15 @@ fn events(core: &Core, numbers: &[SequenceNumber]) -> Result<Vec<RecordedEvent>,
 
 struct Page {
     events: Vec<RecordedEvent>,
+    /// The size of the commits that were read, as they are stored.
     bytes: usize,
+    /// The size of their events as they are written. It may be many times what is stored.
+    unpacked: usize,
 }
 
 impl Page {
     fn is_full(&self) -> bool {
-        self.bytes >= limits::PAGE_BYTES_MAX
+        self.bytes.max(self.unpacked) >= limits::PAGE_BYTES_MAX
     }
 
     /// Reads events of one segment until the page is full.
@@ -104,10 +107,12 @@ impl Page {
         let entries = segment.index.entries(ordinals)?;
         for run in runs(&entries) {
             let _ = segment.visit(run, |event, owner| {
+                self.unpacked += event.page_bytes();
                 if wanted.next_if_eq(&event.sequence_number).is_some() {
                     self.events.push(owner.own(&event));
                 }
-                if wanted.peek().is_none() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                let is_full = self.unpacked >= limits::PAGE_BYTES_MAX && !self.events.is_empty();
+                if is_full || wanted.peek().is_none() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })?;
             self.bytes += run.iter().map(|entry| entry.length as usize).sum::<usize>();
             if self.is_full() {

@@ -43,7 +43,7 @@ impl Page {
     }
 
     fn push(&mut self, event: RecordedEvent) {
-        self.bytes += event.data.as_bytes().len();
+        self.bytes += event.page_bytes();
         self.events.push(event);
     }
 }
@@ -306,7 +306,7 @@ impl Selected<'_> {
             && query.from_time.is_none_or(|from| info.time >= from)
             && query.to_time.is_none_or(|to| info.time <= to);
         if is_selected {
-            self.bytes += record.commit.events.iter().map(|event| event.data.as_bytes().len()).sum::<usize>();
+            self.bytes += record.commit.events.iter().map(RecordedEvent::page_bytes).sum::<usize>();
             self.commits.push(record.commit);
         }
         self.commits.len() >= query.limit || self.bytes >= limits::PAGE_BYTES_MAX

@@ -18,6 +18,7 @@ mod lives;
 mod locks;
 mod model;
 mod operations;
+mod pages;
 mod partners;
 mod prepare;
 mod projections;

@@ -130,12 +130,13 @@ async fn commits(log: &Log, query: &AggregateQuery) -> Result<(Vec<RecordedCommi
     let mut rest = &wanted[..];
     'pages: while !rest.is_empty() {
         for (entry, commit) in fetch_next(log, &mut rest, &pace).await? {
-            bytes += commit.events.iter().map(|event| event.data.as_bytes().len()).sum::<usize>();
+            let commit = commit.recorded(entry.first);
+            bytes += commit.events.iter().map(|event| event.page_bytes()).sum::<usize>();
             if !commits.is_empty() && bytes > limits::PAGE_BYTES_MAX {
                 whole = false;
                 break 'pages;
             }
-            commits.push(commit.recorded(entry.first));
+            commits.push(commit);
         }
     }
     commits.sort_unstable_by_key(|commit: &RecordedCommit| commit.info.version);

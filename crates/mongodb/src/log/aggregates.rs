@@ -208,7 +208,13 @@ async fn commits(log: &Log, collection: &str, query: &AggregateQuery) -> Result<
             return Ok(Page { commits, whole: false, before });
         }
         let read = foreign::read(document, &query.aggregate.name);
-        commits.push(read.map_err(|why| malformed(&log.database, collection, document, why))?);
+        let commit = read.map_err(|why| malformed(&log.database, collection, document, why))?;
+        // The header is written with each event.
+        bytes += commit.events.len().saturating_sub(1) * commit.info.header_bytes();
+        if !commits.is_empty() && bytes > limits::PAGE_BYTES_MAX {
+            return Ok(Page { commits, whole: false, before });
+        }
+        commits.push(commit);
     }
     let whole = commits.len() < query.limit;
     Ok(Page { commits, whole, before })

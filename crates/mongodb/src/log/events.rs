@@ -35,7 +35,7 @@ impl Log {
                     if numbers.get(events.len()) != Some(&event.sequence_number) {
                         continue;
                     }
-                    bytes += event.data.as_bytes().len();
+                    bytes += event.page_bytes();
                     if !events.is_empty() && bytes > limits::PAGE_BYTES_MAX {
                         return Ok(events);
                     }

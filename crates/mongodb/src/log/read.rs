@@ -313,7 +313,7 @@ impl<'a> Page<'a> {
         if !asked_for || !self.query.filter.admits(&event) {
             return None;
         }
-        self.bytes += event.data.as_bytes().len();
+        self.bytes += event.page_bytes();
         let too_large = !self.events.is_empty() && self.bytes > limits::PAGE_BYTES_MAX;
         if too_large {
             return Some(if self.query.backwards { number + 1 } else { number });

@@ -68,7 +68,7 @@ impl Tail {
         let mut bytes = 0;
         for event in kept.events.range((from - kept.first) as usize..) {
             if query.filter.admits(event) {
-                bytes += event.data.as_bytes().len();
+                bytes += event.page_bytes();
                 if !page.events.is_empty() && bytes > limits::PAGE_BYTES_MAX {
                     break;
                 }

@@ -341,9 +341,9 @@ impl<'o> Work<'o> {
     }
 
     fn hold(&mut self, position: u64, event: RecordedEvent) {
-        self.bytes += event.data.as_bytes().len();
+        self.bytes += event.page_bytes();
         if let Some(before) = self.events.insert(position, event) {
-            self.bytes -= before.data.as_bytes().len();
+            self.bytes -= before.page_bytes();
         }
     }
 
@@ -354,7 +354,7 @@ impl<'o> Work<'o> {
             let needed = self.machine.needed();
             self.events.retain(|position, _| needed.contains(position));
             self.letters.retain(|position, _| needed.contains(position));
-            self.bytes = self.events.values().map(|event| event.data.as_bytes().len()).sum();
+            self.bytes = self.events.values().map(RecordedEvent::page_bytes).sum();
         }
     }
 

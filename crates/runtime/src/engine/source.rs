@@ -158,7 +158,7 @@ impl Source {
             }
             let wanted = page.into_iter().filter(|(fetched, _)| rest.binary_search(&fetched.position).is_ok());
             for (fetched, event) in wanted {
-                bytes += event.data.as_bytes().len();
+                bytes += event.page_bytes();
                 found.insert(fetched.position, event);
             }
             covered = covered.max(positions.partition_point(|position| *position < next.max(first + 1)));

@@ -42,6 +42,7 @@ impl TenantHorizon {
     pub(super) async fn define(&self, definition: SubscriptionDefinition) -> Result<bool, HorizonError> {
         self.open()?;
         definition.validate()?;
+        definition.validate_secrets()?;
         let scope = self.store().scope_name(&definition.scope).into_owned().into();
         let definition = SubscriptionDefinition { scope, ..definition };
         self.store().receiving(&self.tenant, &definition.scope)?;

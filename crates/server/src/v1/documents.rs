@@ -26,7 +26,7 @@ pub(crate) async fn log(source: Source, query: LogQuery) -> Result<Response, Pro
     let mut visit = |event: EventRef<'_>| {
         page.event(&event);
         events += 1;
-        bytes += event.data.as_bytes().len();
+        bytes += event.page_bytes();
         last = Some(event.sequence_number);
         let full = events >= query.limit || bytes >= limits::PAGE_BYTES_MAX;
         if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

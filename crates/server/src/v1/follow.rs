@@ -299,7 +299,7 @@ impl Followed for Shared {
     }
 
     fn data_bytes(event: &RecordedEvent) -> usize {
-        event.data.as_bytes().len()
+        event.page_bytes()
     }
 }
 

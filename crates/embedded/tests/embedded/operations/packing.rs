@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use annals_conformance::history::read_all;
-use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, RecordedEvent, Store};
+use annals_core::{
+    Code, DEFAULT_SCOPE, DEFAULT_TENANT, Data, Included, NewCommit, NewEvent, RecordedEvent, Store, StreamQuery,
+    Verdicts, limits,
+};
 use annals_embedded::disk::Disk;
 use annals_embedded::operations::{PackReport, Restore, Source, check, pack, restore};
 use annals_embedded::{EmbeddedStore, Options, Packing};
@@ -12,7 +15,7 @@ use super::backup::{back_up, into_folder};
 use super::repair::{cut_at, events};
 use super::samples::{LOGS, borders, commit, disk_with, fill, filled, hash_to, open_store, options};
 use crate::faulty_disk::{Fault, FaultyDisk};
-use crate::stores::{PACK_ALWAYS, block_on};
+use crate::stores::{PACK_ALWAYS, PACK_NEVER, block_on};
 
 const COMMITS: usize = 60;
 const DIR: &str = "tenants/default/default";
@@ -121,6 +124,47 @@ fn segments_that_would_save_too_little_stay_as_they_are() {
         let known = |path: &String| before.iter().any(|(before, _)| before == path);
         assert!(disk.files().iter().all(|(path, _)| known(path)), "nothing is left of the try");
         is_sound(&disk);
+    });
+}
+
+#[test]
+fn a_page_of_a_stream_ends_by_what_its_events_hold_however_little_their_packed_segments_store() {
+    const TIMES: u64 = 16;
+    const EVENTS: u64 = 20 * TIMES;
+    block_on(async {
+        let size = 4 << 20;
+        let plain = Options { segment_bytes_first: size, segment_bytes_max: size, packing: PACK_NEVER, ..options(1) };
+        let disk = FaultyDisk::new(1);
+        let store = EmbeddedStore::open(disk.clone(), plain.clone()).unwrap_or_else(|error| panic!("{error}"));
+        let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("it is declared");
+        let fields: serde_json::Map<String, serde_json::Value> =
+            (0..600).map(|n| (format!("{n:x}"), "x".repeat(127).into())).collect();
+        let data = Data::from_value(&fields).expect("an object");
+        for _ in 0..TIMES {
+            let commit = (0..EVENTS / TIMES)
+                .fold(NewCommit::new("order", "o"), |commit, _| commit.event(NewEvent::new("placed", data.clone())));
+            log.commit(commit).await.expect("it is accepted");
+        }
+        let streams = store.streams(DEFAULT_TENANT, DEFAULT_SCOPE).expect("it is declared");
+        let included = (0..EVENTS).map(Included::new).collect();
+        streams.append(Verdicts { included, ..Verdicts::new("all", 0..EVENTS) }).await.expect("they are stored");
+        store.close().await;
+        let report = pack_now(&disk, &Options { packing: PACK_ALWAYS, ..plain.clone() }).expect("it is packed");
+        let is_packed = report.logs.iter().any(|log| log.segments >= 4 && log.bytes_after < log.bytes_before / 4);
+        assert!(is_packed, "{report:?}");
+
+        let store = EmbeddedStore::open(disk, plain).unwrap_or_else(|error| panic!("{error}"));
+        let streams = store.streams(DEFAULT_TENANT, DEFAULT_SCOPE).expect("it is declared");
+        let mut from = 0;
+        while from < EVENTS {
+            let query = StreamQuery { from, limit: limits::PAGE_MAX, ..StreamQuery::new("all") };
+            let page = streams.read_events(query).await.expect("they are read");
+            let bytes: usize = page.events.iter().map(|entry| entry.event.data.as_bytes().len()).sum();
+            assert!(bytes < limits::PAGE_BYTES_MAX + data.as_bytes().len(), "{bytes} bytes from {from}");
+            assert!(page.next > from, "at least one event");
+            from = page.next;
+        }
+        store.close().await;
     });
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use annals_core::handlers::{Delivery, PullBody};
 use annals_core::processing::Taken;
-use annals_core::{Timestamp, limits};
+use annals_core::{RecordedEvent, Timestamp, limits};
 
 use super::command::{Answer, Handed, Pull};
 use super::consumed::Consumed;
@@ -93,8 +93,7 @@ impl Work<'_> {
             return taken;
         }
         let mut bytes = 0;
-        let size =
-            |taken: &Taken| self.events.get(&taken.event.position).map_or(0, |event| event.data.as_bytes().len());
+        let size = |taken: &Taken| self.events.get(&taken.event.position).map_or(0, RecordedEvent::page_bytes);
         let past = taken.iter().position(|taken| {
             bytes += size(taken);
             bytes > limits::PAGE_BYTES_MAX
