@@ -261,6 +261,11 @@ impl Budget {
         Ok(())
     }
 
+    /// Gives back bytes that are held no longer.
+    pub fn give_back(&mut self, bytes: usize) {
+        drop(self.taken.split(bytes));
+    }
+
     fn held(self, bytes: Bytes) -> Held {
         Held { bytes, _budget: self.taken }
     }
