@@ -118,6 +118,8 @@ pub(super) struct Messages {
     budget: Budget,
     /// What is expected of a message that has begun.
     begun: Option<Begun>,
+    /// Whether no message has arrived yet.
+    is_first: bool,
 }
 
 /// A message of which a part has arrived. It holds its bytes until it is whole, so it must go on: without a deadline, callers that stop
@@ -140,6 +142,7 @@ impl Messages {
             bytes_max: bytes_max.min(server.options.body_bytes_max),
             budget: Budget::new(server, 0)?,
             begun: None,
+            is_first: true,
         })
     }
 
@@ -149,6 +152,13 @@ impl Messages {
             if let Some(length) = length(&self.bytes, self.bytes_max)?
                 && self.bytes.len() >= PREFIX_BYTES + length
             {
+                // The call itself was admitted with its first message.
+                if !self.is_first
+                    && let Principal::Known(access) = &self.principal
+                {
+                    access.limits.admitted().await;
+                }
+                self.is_first = false;
                 return decoded(self.split(PREFIX_BYTES + length).slice(PREFIX_BYTES..)).map(Some);
             }
             match self.frame().await? {
@@ -264,13 +274,16 @@ pub(super) fn streamed(chunks: impl Stream<Item = Result<Bytes, Problem>> + Send
 
 #[cfg(test)]
 mod tests {
+    use annals_core::credentials::{Grant, Rate, Role};
     use annals_embedded::EmbeddedStore;
     use annals_embedded::disk::MemoryDisk;
+    use futures_util::FutureExt;
 
     use super::super::generated::process_request::Request as Sent;
     use super::super::generated::{AppendRequest, Credit, Included, ProcessRequest, Seen};
     use super::*;
     use crate::options::Options;
+    use crate::security::{Access, Limits};
 
     /// What a caller sends as these frames.
     fn sent(server: &Arc<Server>, frames: Vec<Bytes>) -> Messages {
@@ -322,6 +335,19 @@ mod tests {
             }
             message = pausing.next::<ProcessRequest>() => panic!("{message:?}"),
         }
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_has_used_up_its_limits_is_heard_later() {
+        let server = serving(Options::default());
+        let every = || vec!["*".to_owned()];
+        let (roles, tenants, scopes) = (vec![Role::Writer], every(), every());
+        let grant = Grant { roles, tenants, scopes, event_types: every(), streams: every() };
+        let one_byte_a_second = Arc::new(Limits::new((Rate(0), Rate(1))));
+        let mut messages = sent(&server, vec![credit(1).into(), credit(2).into()]);
+        messages.principal = Principal::Known(Arc::new(Access::new("key:a".into(), None, grant, one_byte_a_second)));
+        assert!(messages.next::<ProcessRequest>().await.expect("no error").is_some());
+        assert!(messages.next::<ProcessRequest>().now_or_never().is_none());
     }
 
     #[test]
