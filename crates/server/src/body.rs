@@ -18,7 +18,7 @@ use crate::media;
 use crate::options::{Options, Stop};
 use crate::problem::Problem;
 use crate::reader::{Awaiting, READER, Reader, TRICKLE_BYTES_A_SECOND, millis};
-use crate::security::CHARGED_AHEAD_MAX;
+use crate::security::{CHARGED_AHEAD_MAX, unauthenticated};
 use crate::state::Server;
 
 /// A request body, from a connection or a router.
@@ -70,6 +70,10 @@ pub(crate) async fn read_taken<B: RequestBody>(
     if let Some(Principal::Known(access)) = parts.extensions.get() {
         let ahead = if parts.headers.contains_key(header::CONTENT_LENGTH) { CHARGED_AHEAD_MAX } else { 0 };
         access.limits.charge((held.bytes.len() as u64).saturating_sub(ahead));
+        // A body may take hours to arrive, and the gate admitted its caller before.
+        if access.is_ended() {
+            return Err(unauthenticated("the credential was revoked or has expired").closing());
+        }
     }
     Ok(held)
 }
