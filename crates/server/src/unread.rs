@@ -236,9 +236,14 @@ impl Reader {
 
     fn no_room(&self) -> Response<Body> {
         self.presses();
-        let message = "unread responses already use too much memory; nothing was changed, retry in a moment";
-        Problem::new(Code::Overloaded, message).into_response()
+        no_room().into_response()
     }
+}
+
+/// Returns the refusal of a read for whose response there is no room.
+pub(crate) fn no_room() -> Problem {
+    let message = "unread responses already use too much memory; nothing was changed, retry in a moment";
+    Problem::new(Code::Overloaded, message)
 }
 
 /// A body whose bytes are counted.

@@ -20,7 +20,7 @@ use tokio::time::Sleep;
 use super::speaking::MEDIA_TYPES;
 use super::status::{self, MEDIA_TYPE};
 use super::whole::whole;
-use crate::answer::WRITTEN_AT_ONCE_BYTES_MAX;
+use crate::answer::{self, WRITTEN_AT_ONCE_BYTES_MAX};
 use crate::body::{self, Budget, Held, Taken};
 use crate::caller::Principal;
 use crate::problem::Problem;
@@ -248,6 +248,12 @@ pub(super) async fn page(
     let out = if bytes <= WRITTEN_AT_ONCE_BYTES_MAX {
         write()?
     } else {
+        let held = answer::page(bytes)?;
+        let write = move || {
+            let out = write();
+            drop(held);
+            out
+        };
         let written = tokio::task::spawn_blocking(write).await;
         written
             .map_err(|error| Problem::new(Code::Internal, format!("the response could not be written: {error}")))??
