@@ -317,6 +317,11 @@ impl Follower {
         self.next = self.next.max(to);
     }
 
+    /// Moves the position back to `to`, so that the events from there on are returned again. It never moves forward.
+    pub fn go_back_to(&mut self, to: SequenceNumber) {
+        self.next = self.next.min(to);
+    }
+
     /// Waits for the next events, at least one. Cancelling loses nothing.
     ///
     /// # Errors

@@ -18,6 +18,7 @@ use crate::media;
 use crate::options::{Options, Stop};
 use crate::problem::Problem;
 use crate::reader::{Awaiting, READER, Reader, TRICKLE_BYTES_A_SECOND, millis};
+use crate::security::{CHARGED_AHEAD_MAX, unauthenticated};
 use crate::state::Server;
 
 /// A request body, from a connection or a router.
@@ -65,11 +66,14 @@ pub(crate) async fn read_taken<B: RequestBody>(
 ) -> Result<Held, Problem> {
     check(&parts.headers, taken)?;
     let held = collect(server, &mut body, taken.bytes_max).await?;
-    // A body with a Content-Length was charged before it was read.
-    if let Some(Principal::Known(access)) = parts.extensions.get()
-        && !parts.headers.contains_key(header::CONTENT_LENGTH)
-    {
-        access.limits.charge(held.bytes.len() as u64);
+    // A body with a Content-Length was charged before it was read, except for what exceeds a usual one.
+    if let Some(Principal::Known(access)) = parts.extensions.get() {
+        let ahead = if parts.headers.contains_key(header::CONTENT_LENGTH) { CHARGED_AHEAD_MAX } else { 0 };
+        access.limits.charge((held.bytes.len() as u64).saturating_sub(ahead));
+        // A body may take hours to arrive, and the gate admitted its caller before.
+        if access.is_ended() {
+            return Err(unauthenticated("the credential was revoked or has expired").closing());
+        }
     }
     Ok(held)
 }
@@ -259,6 +263,11 @@ impl Budget {
     pub fn take(&mut self, bytes: usize) -> Result<(), Problem> {
         self.taken.merge(permits(&self.bodies, bytes)?);
         Ok(())
+    }
+
+    /// Gives back bytes that are held no longer.
+    pub fn give_back(&mut self, bytes: usize) {
+        drop(self.taken.split(bytes));
     }
 
     fn held(self, bytes: Bytes) -> Held {

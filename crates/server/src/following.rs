@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use annals_core::{Filter, Follower, Identity, ReadError, RecordedEvent, SequenceNumber, StreamEvent, StreamFollower};
 use annals_system::sleep;
+use tokio::time::timeout;
 
+use crate::connections::Connections;
 use crate::metrics::Counted;
 use crate::options::Stop;
 use crate::problem::Problem;
@@ -20,6 +22,9 @@ pub(crate) trait Followed: Send + 'static {
     /// Waits for the next events. Cancelling loses nothing.
     fn page(&mut self) -> impl Future<Output = Result<Vec<Self::Event>, ReadError>> + Send;
 
+    /// Goes back to the first event of the last page, so that the next page begins with it again.
+    fn go_back_to(&mut self, first: &Self::Event);
+
     /// Returns where a follower resumes that has got everything so far.
     fn position(&self) -> u64;
 
@@ -32,6 +37,10 @@ impl Followed for Follower {
 
     fn page(&mut self) -> impl Future<Output = Result<Vec<RecordedEvent>, ReadError>> + Send {
         self.next_page()
+    }
+
+    fn go_back_to(&mut self, first: &RecordedEvent) {
+        Self::go_back_to(self, first.sequence_number);
     }
 
     fn position(&self) -> u64 {
@@ -50,6 +59,10 @@ impl Followed for StreamFollower {
         self.next_page()
     }
 
+    fn go_back_to(&mut self, first: &StreamEvent) {
+        Self::go_back_to(self, first.position);
+    }
+
     fn position(&self) -> u64 {
         Self::position(self)
     }
@@ -66,8 +79,7 @@ pub(crate) struct Following<F: Followed> {
     page: std::vec::IntoIter<F::Event>,
     /// The guard that counts the page's bytes as unread.
     held: Option<HeldBytes>,
-    unread: Unread,
-    unread_max: usize,
+    room: Room,
     quiet_max: Duration,
     stop: Stop,
     _counted: Counted,
@@ -92,8 +104,11 @@ impl<F: Followed> Following<F> {
             followed,
             page: Vec::new().into_iter(),
             held: None,
-            unread: server.options.unread.clone(),
-            unread_max: server.options.answer_bytes_in_flight_max,
+            room: Room {
+                unread: server.options.unread.clone(),
+                max: server.options.answer_bytes_in_flight_max,
+                connections: server.options.connections.clone(),
+            },
             quiet_max: server.options.comment_interval,
             stop: server.options.stop.clone(),
             _counted: server.follower()?,
@@ -108,17 +123,12 @@ impl<F: Followed> Following<F> {
         if !self.page.as_slice().is_empty() {
             return Step::Events;
         }
-        let (unread, max) = (&self.unread, self.unread_max);
-        let next = async {
-            unread.room(max).await;
-            self.followed.page().await
-        };
         tokio::select! {
             biased;
             () = self.stop.stopped() => Step::Stopped,
-            page = next => match page {
-                Ok(events) => {
-                    self.held = Some(self.unread.hold(events.iter().map(F::data_bytes).sum()));
+            page = self.room.page(&mut self.followed) => match page {
+                Ok((events, held)) => {
+                    self.held = Some(held);
                     self.page = events.into_iter();
                     Step::Events
                 }
@@ -156,6 +166,44 @@ impl<F: Followed> Following<F> {
     /// Returns where to resume after the pages so far.
     pub fn position(&self) -> u64 {
         self.followed.position()
+    }
+}
+
+/// The room for the pages of all followers, among the unread bytes of the server.
+struct Room {
+    unread: Unread,
+    max: usize,
+    connections: Connections,
+}
+
+/// How often clients that do not read are disconnected while a follower waits for room.
+const PRESS_EVERY: Duration = Duration::from_secs(1);
+
+impl Room {
+    /// Waits for the next page, and counts its bytes. Cancelling loses nothing.
+    async fn page<F: Followed>(&self, followed: &mut F) -> Result<(Vec<F::Event>, HeldBytes), ReadError> {
+        let bytes = |events: &[F::Event]| events.iter().map(F::data_bytes).sum::<usize>();
+        self.open().await;
+        let events = followed.page().await?;
+        if let Some(held) = self.unread.hold_below(self.max, bytes(&events)) {
+            return Ok((events, held));
+        }
+        // A commit wakes all followers at once, and their pages do not fit together. So they read them again, one after the other.
+        if let Some(first) = events.first() {
+            followed.go_back_to(first);
+        }
+        drop(events);
+        let _turn = self.unread.turn().await;
+        self.open().await;
+        let events = followed.page().await?;
+        let held = self.unread.hold(bytes(&events));
+        Ok((events, held))
+    }
+
+    async fn open(&self) {
+        while timeout(PRESS_EVERY, self.unread.room(self.max)).await.is_err() {
+            self.connections.press();
+        }
     }
 }
 
@@ -197,7 +245,61 @@ impl Position {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+    use tokio::sync::watch;
+
     use super::*;
+
+    /// A follower of numbers below a head. Each is a page of 100 bytes.
+    struct Numbers {
+        head: watch::Receiver<u64>,
+        next: u64,
+    }
+
+    impl Followed for Numbers {
+        type Event = u64;
+
+        async fn page(&mut self) -> Result<Vec<u64>, ReadError> {
+            let next = self.next;
+            self.head.wait_for(|head| *head > next).await.expect("a log");
+            self.next += 1;
+            Ok(vec![next])
+        }
+
+        fn go_back_to(&mut self, first: &u64) {
+            self.next = *first;
+        }
+
+        fn position(&self) -> u64 {
+            self.next
+        }
+
+        fn data_bytes(_: &u64) -> usize {
+            100
+        }
+    }
+
+    #[tokio::test]
+    async fn pages_that_many_followers_find_at_once_do_not_exceed_the_room_and_none_is_lost() {
+        let (log, head) = watch::channel(0);
+        let room = Room { unread: Unread::default(), max: 150, connections: Connections::default() };
+        let mut followers: Vec<_> = (0..5).map(|_| Numbers { head: head.clone(), next: 0 }).collect();
+        let mut waiting: Vec<_> = followers.iter_mut().map(|follower| Box::pin(room.page(follower))).collect();
+        for page in &mut waiting {
+            assert!(page.as_mut().now_or_never().is_none(), "the log has no event");
+        }
+        log.send_replace(1);
+        let got: Vec<_> = waiting.iter_mut().filter_map(|page| page.as_mut().now_or_never()).collect();
+        // The first one fits, and the second one begins while there is room.
+        assert_eq!((got.len(), room.unread.bytes()), (2, 200));
+        drop(got);
+        for page in waiting.into_iter().skip(2) {
+            let (events, held) = page.await.expect("a page");
+            assert_eq!(events, [0]);
+            drop(held);
+        }
+        assert_eq!(room.unread.bytes(), 0);
+    }
 
     fn resumed(number: u64, incarnation: u32, at: Identity, head: u64) -> (u64, bool) {
         Position { number, incarnation }.resume(&at, head)

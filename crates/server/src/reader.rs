@@ -11,7 +11,7 @@ use tokio::sync::{MutexGuard, Notify};
 
 use crate::connections::Connections;
 use crate::options::Options;
-use crate::unread::{Answer, Unread, Watched};
+use crate::unread::{Answer, HeldBytes, Unread, Watched};
 
 /// While a connection holds this many bytes of responses, its further requests wait. A single response may be larger.
 const CONNECTION_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -176,6 +176,15 @@ impl Reader {
         let (own, all) = (self.bytes.load(Ordering::Relaxed), self.unread.bytes());
         let fits = |held: usize, max: usize| held == 0 || held.saturating_add(bytes) <= max;
         fits(own, CONNECTION_BYTES_MAX) && fits(all, self.unread_max)
+    }
+
+    /// Counts the data of a page until a response has been written from it. Returns `None` if there is no room among all responses.
+    pub(crate) fn hold_page(&self, bytes: usize) -> Option<HeldBytes> {
+        let held = self.unread.hold_below(self.unread_max, bytes);
+        if held.is_none() {
+            self.presses();
+        }
+        held
     }
 
     /// Returns whether more may be read from a stream of this connection.

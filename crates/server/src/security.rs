@@ -31,8 +31,7 @@ use crate::query::parameter;
 use crate::reader::READER;
 use crate::route::Permission;
 
-pub(crate) use access::Access;
-use access::Limits;
+pub(crate) use access::{Access, CHARGED_AHEAD_MAX, Limits};
 pub(crate) use governed::governed;
 use issuers::Issuers;
 pub use issuers::{FetchKeys, Issuer, Keys};

@@ -18,7 +18,7 @@ use axum::response::IntoResponse;
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use hyper::body::{Body as _, Frame, SizeHint};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::media;
 use crate::problem::Problem;
@@ -35,10 +35,16 @@ const STREAMED_MAX: usize = 256 * 1024;
 #[derive(Clone, Default)]
 pub(crate) struct Unread(Arc<Total>);
 
-#[derive(Default)]
 struct Total {
     bytes: AtomicUsize,
     freed: Notify,
+    turn: Semaphore,
+}
+
+impl Default for Total {
+    fn default() -> Self {
+        Self { bytes: AtomicUsize::new(0), freed: Notify::new(), turn: Semaphore::new(1) }
+    }
 }
 
 impl fmt::Debug for Unread {
@@ -57,6 +63,22 @@ impl Unread {
     pub fn hold(&self, bytes: usize) -> HeldBytes {
         self.add(bytes);
         HeldBytes { unread: self.clone(), bytes }
+    }
+
+    /// Counts bytes as [`hold`](Self::hold) does, if they fit below `max`, or if there are no others.
+    pub fn hold_below(&self, max: usize, bytes: usize) -> Option<HeldBytes> {
+        let more = |held: usize| {
+            let all = held.saturating_add(bytes);
+            (bytes == 0 || held == 0 || all <= max).then_some(all)
+        };
+        self.0.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(HeldBytes { unread: self.clone(), bytes })
+    }
+
+    /// Waits for the turn of those whose bytes did not fit.
+    pub async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        self.0.turn.acquire().await.ok()
     }
 
     /// Waits until there are fewer than `max` unread bytes.
@@ -214,9 +236,14 @@ impl Reader {
 
     fn no_room(&self) -> Response<Body> {
         self.presses();
-        let message = "unread responses already use too much memory; nothing was changed, retry in a moment";
-        Problem::new(Code::Overloaded, message).into_response()
+        no_room().into_response()
     }
+}
+
+/// Returns the refusal of a read for whose response there is no room.
+pub(crate) fn no_room() -> Problem {
+    let message = "unread responses already use too much memory; nothing was changed, retry in a moment";
+    Problem::new(Code::Overloaded, message)
 }
 
 /// A body whose bytes are counted.

@@ -31,6 +31,11 @@ impl StreamFollower {
         self.next
     }
 
+    /// Moves the position back to `to`, so that the entries from there on are returned again. It never moves forward.
+    pub fn go_back_to(&mut self, to: StreamPosition) {
+        self.next = self.next.min(to);
+    }
+
     /// Waits for the next events and returns at least one. Cancelling loses nothing.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use annals_core::Code;
+use annals_system::sleep;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header;
@@ -13,18 +14,23 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt, stream};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
-use prost::Message;
+use prost::{Message, decode_length_delimiter};
+use tokio::time::Sleep;
 
 use super::speaking::MEDIA_TYPES;
 use super::status::{self, MEDIA_TYPE};
 use super::whole::whole;
-use crate::answer::WRITTEN_AT_ONCE_BYTES_MAX;
+use crate::answer::{self, WRITTEN_AT_ONCE_BYTES_MAX};
 use crate::body::{self, Budget, Held, Taken};
 use crate::caller::Principal;
 use crate::problem::Problem;
+use crate::reader::TRICKLE_BYTES_A_SECOND;
 use crate::state::Server;
 
 const PREFIX_BYTES: usize = 5;
+/// Most fields of a message and of the messages in it. A field of two bytes may need a hundred bytes of memory once it is decoded, which
+/// no budget counts. An append of as many verdicts as are allowed has 30,000.
+const FIELDS_MAX: usize = 50_000;
 
 /// The only message of a request.
 pub(super) struct Asked<M> {
@@ -47,8 +53,42 @@ pub(super) async fn read<M: Message + Default + 'static>(
         return Err(invalid("the request does not hold exactly one whole message"));
     }
     let bytes = held.bytes.slice(PREFIX_BYTES..);
-    let message = body::parse(bytes.len(), move || M::decode(bytes)).await?.map_err(|error| undecodable(&error))?;
+    let message = body::parse(bytes.len(), move || decoded(bytes)).await??;
     Ok(Asked { message, held })
+}
+
+/// Decodes a message, unless it has too many fields.
+fn decoded<M: Message + Default>(bytes: Bytes) -> Result<M, Problem> {
+    if fields(&bytes, 2) > FIELDS_MAX {
+        let message = format!("the message has more than {FIELDS_MAX} fields; send fewer at once");
+        return Err(Problem::new(Code::BodyTooLarge, message));
+    }
+    M::decode(bytes).map_err(|error| invalid(&format!("the message is not one of this method: {error}")))
+}
+
+/// Counts the fields of a message and of the messages in it, down to this depth, as far as they can be read. Texts are read as messages
+/// too, because only the decoder tells them apart.
+fn fields(mut bytes: &[u8], depth: usize) -> usize {
+    let mut count = 0;
+    while let Ok(key) = decode_length_delimiter(&mut bytes) {
+        count += 1;
+        let has_length = key & 7 == 2;
+        let length = match key & 7 {
+            // A number, which is written as a length is.
+            0 => decode_length_delimiter(&mut bytes).map(|_| 0),
+            1 => Ok(8),
+            2 => decode_length_delimiter(&mut bytes),
+            5 => Ok(4),
+            // The fields of a group follow.
+            _ => Ok(0),
+        };
+        let Some((within, rest)) = length.ok().and_then(|length| bytes.split_at_checked(length)) else { break };
+        if has_length && depth > 1 {
+            count += fields(within, depth - 1);
+        }
+        bytes = rest;
+    }
+    count
 }
 
 /// Returns the length of the message that begins here, or `None` if its prefix has not arrived.
@@ -61,10 +101,6 @@ fn length(bytes: &[u8], bytes_max: usize) -> Result<Option<usize>, Problem> {
         Ok(length) if length <= bytes_max => Ok(Some(length)),
         _ => Err(Problem::new(Code::BodyTooLarge, format!("the message is larger than {bytes_max} bytes"))),
     }
-}
-
-fn undecodable(error: &prost::DecodeError) -> Problem {
-    invalid(&format!("the message is not one of this method: {error}"))
 }
 
 pub(super) fn invalid(message: &str) -> Problem {
@@ -80,6 +116,18 @@ pub(super) struct Messages {
     bytes: BytesMut,
     bytes_max: usize,
     budget: Budget,
+    /// What is expected of a message that has begun.
+    begun: Option<Begun>,
+    /// Whether no message has arrived yet.
+    is_first: bool,
+}
+
+/// A message of which a part has arrived. It holds its bytes until it is whole, so it must go on: without a deadline, callers that stop
+/// in the middle would keep the bytes of all bodies for as long as they like.
+struct Begun {
+    deadline: Pin<Box<Sleep>>,
+    /// How many more bytes must arrive until then.
+    due: usize,
 }
 
 impl Messages {
@@ -93,6 +141,8 @@ impl Messages {
             bytes: BytesMut::new(),
             bytes_max: bytes_max.min(server.options.body_bytes_max),
             budget: Budget::new(server, 0)?,
+            begun: None,
+            is_first: true,
         })
     }
 
@@ -102,14 +152,16 @@ impl Messages {
             if let Some(length) = length(&self.bytes, self.bytes_max)?
                 && self.bytes.len() >= PREFIX_BYTES + length
             {
-                let message = self.bytes.split_to(PREFIX_BYTES + length).freeze().slice(PREFIX_BYTES..);
-                if self.bytes.is_empty() {
-                    self.bytes = BytesMut::new();
-                    self.budget = Budget::new(&self.server, 0)?;
+                // The call itself was admitted with its first message.
+                if !self.is_first
+                    && let Principal::Known(access) = &self.principal
+                {
+                    access.limits.admitted().await;
                 }
-                return M::decode(message).map(Some).map_err(|error| undecodable(&error));
+                self.is_first = false;
+                return decoded(self.split(PREFIX_BYTES + length).slice(PREFIX_BYTES..)).map(Some);
             }
-            match self.body.frame().await {
+            match self.frame().await? {
                 None if self.bytes.is_empty() => return Ok(None),
                 None => return Err(invalid("the request ends within a message")),
                 Some(Err(error)) => return Err(invalid(&format!("the request could not be read: {error}"))),
@@ -123,7 +175,44 @@ impl Messages {
         }
     }
 
+    /// Returns the next frame, for which a message that has begun does not wait long.
+    async fn frame(&mut self) -> Result<Option<Result<Frame<Bytes>, axum::Error>>, Problem> {
+        if self.bytes.is_empty() {
+            return Ok(self.body.frame().await);
+        }
+        let time = self.server.options.body_idle_max;
+        let begun = self.begun.get_or_insert_with(|| {
+            let due = u128::from(TRICKLE_BYTES_A_SECOND) * time.as_millis() / 1_000;
+            Begun { deadline: Box::pin(sleep(time)), due: usize::try_from(due).unwrap_or(usize::MAX) }
+        });
+        tokio::select! {
+            biased;
+            frame = self.body.frame() => Ok(frame),
+            () = begun.deadline.as_mut() => {
+                Err(Problem::new(Code::RequestTimeout, "a message stops in the middle, or arrives too slowly"))
+            }
+        }
+    }
+
+    /// Takes the first bytes, which are a message, and gives back their share of the budget.
+    fn split(&mut self, length: usize) -> Bytes {
+        let message = self.bytes.split_to(length).freeze();
+        if self.bytes.len() < length {
+            // What is left must not keep the memory of a large message.
+            self.bytes = BytesMut::from(&self.bytes[..]);
+        }
+        self.budget.give_back(length);
+        self.begun = None;
+        message
+    }
+
     fn take(&mut self, bytes: &Bytes) -> Result<(), Problem> {
+        if let Some(begun) = &mut self.begun {
+            begun.due = begun.due.saturating_sub(bytes.len());
+        }
+        if self.begun.as_ref().is_some_and(|begun| begun.due == 0) {
+            self.begun = None;
+        }
         if let Principal::Known(access) = &self.principal {
             access.limits.charge(bytes.len() as u64);
         }
@@ -159,6 +248,12 @@ pub(super) async fn page(
     let out = if bytes <= WRITTEN_AT_ONCE_BYTES_MAX {
         write()?
     } else {
+        let held = answer::page(bytes)?;
+        let write = move || {
+            let out = write();
+            drop(held);
+            out
+        };
         let written = tokio::task::spawn_blocking(write).await;
         written
             .map_err(|error| Problem::new(Code::Internal, format!("the response could not be written: {error}")))??
@@ -185,8 +280,101 @@ pub(super) fn streamed(chunks: impl Stream<Item = Result<Bytes, Problem>> + Send
 
 #[cfg(test)]
 mod tests {
-    use super::super::generated::{Credit, Seen};
+    use annals_core::credentials::{Grant, Rate, Role};
+    use annals_embedded::EmbeddedStore;
+    use annals_embedded::disk::MemoryDisk;
+    use futures_util::FutureExt;
+
+    use super::super::generated::process_request::Request as Sent;
+    use super::super::generated::{AppendRequest, Credit, Included, ProcessRequest, Seen};
     use super::*;
+    use crate::options::Options;
+    use crate::security::{Access, Limits};
+
+    /// What a caller sends as these frames.
+    fn sent(server: &Arc<Server>, frames: Vec<Bytes>) -> Messages {
+        let frames = stream::iter(frames.into_iter().map(Ok::<_, Infallible>));
+        // It goes on after them, and says nothing more.
+        let body = Body::from_stream(frames.chain(stream::pending()));
+        Messages::new(server, Request::new(body), 1_000).expect("a budget")
+    }
+
+    fn serving(options: Options) -> Arc<Server> {
+        let disk = Arc::new(MemoryDisk::default());
+        let store = EmbeddedStore::open(disk, annals_embedded::Options::default()).expect("a new store");
+        Arc::new(Server::new(Arc::new(store), options, []))
+    }
+
+    fn credit(more: u32) -> Vec<u8> {
+        let mut out = Vec::new();
+        append(&ProcessRequest { request: Some(Sent::Credit(Credit { more })) }, &mut out);
+        out
+    }
+
+    #[tokio::test]
+    async fn a_message_gives_back_its_bytes_even_if_the_next_one_has_begun() {
+        let server = serving(Options::default());
+        let all = server.bodies.available_permits();
+        // Each frame ends one message and begins another.
+        let bytes = Bytes::from((0..50).flat_map(credit).collect::<Vec<_>>());
+        let frames = std::iter::once(bytes.slice(..1))
+            .chain((1..bytes.len()).step_by(9).map(|at| bytes.slice(at..bytes.len().min(at + 9))));
+        let mut messages = sent(&server, frames.collect());
+        for more in 0..50 {
+            let message: ProcessRequest = messages.next().await.expect("no error").expect("a message");
+            assert_eq!(message.request, Some(Sent::Credit(Credit { more })));
+            assert_eq!(all - server.bodies.available_permits(), messages.bytes.len());
+        }
+        assert_eq!(server.bodies.available_permits(), all);
+    }
+
+    #[tokio::test]
+    async fn a_message_that_stops_in_the_middle_ends_its_call_and_a_pause_between_two_does_not() {
+        let time = std::time::Duration::from_millis(20);
+        let server = serving(Options { body_idle_max: time, ..Options::default() });
+        let mut pausing = sent(&server, vec![credit(1).into()]);
+        assert!(pausing.next::<ProcessRequest>().await.expect("no error").is_some());
+        let mut stopping = sent(&server, vec![credit(1)[..8].to_vec().into()]);
+        tokio::select! {
+            message = stopping.next::<ProcessRequest>() => {
+                assert_eq!(message.expect_err("it is not whole").code(), Code::RequestTimeout);
+            }
+            message = pausing.next::<ProcessRequest>() => panic!("{message:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_has_used_up_its_limits_is_heard_later() {
+        let server = serving(Options::default());
+        let every = || vec!["*".to_owned()];
+        let (roles, tenants, scopes) = (vec![Role::Writer], every(), every());
+        let grant = Grant { roles, tenants, scopes, event_types: every(), streams: every() };
+        let one_byte_a_second = Arc::new(Limits::new((Rate(0), Rate(1))));
+        let mut messages = sent(&server, vec![credit(1).into(), credit(2).into()]);
+        messages.principal = Principal::Known(Arc::new(Access::new("key:a".into(), None, grant, one_byte_a_second)));
+        assert!(messages.next::<ProcessRequest>().await.expect("no error").is_some());
+        assert!(messages.next::<ProcessRequest>().now_or_never().is_none());
+    }
+
+    #[test]
+    fn a_message_of_many_tiny_fields_is_refused_before_it_is_decoded() {
+        let append = |count: u64| AppendRequest {
+            stream: "orders".to_owned(),
+            included: (0..count)
+                .map(|n| Included { sequence_number: n, partition: Some(format!("order/{n}")) })
+                .collect(),
+            ..AppendRequest::default()
+        };
+        let most = append(annals_core::limits::VERDICTS_MAX as u64);
+        assert_eq!(decoded::<AppendRequest>(most.encode_to_vec().into()).expect("allowed"), most);
+        // Two bytes each: the fields of a filter in a request, which are texts without a letter.
+        let types = [0x0a, 0x00].repeat(FIELDS_MAX);
+        let mut request = vec![0x22];
+        prost::encode_length_delimiter(types.len(), &mut request).expect("written");
+        request.extend(types);
+        let refused = decoded::<super::super::generated::ReadRequest>(request.into()).expect_err("too many");
+        assert_eq!(refused.code(), Code::BodyTooLarge);
+    }
 
     #[test]
     fn a_message_has_a_prefix_with_its_length() {

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use annals_core::credentials::{Bucket, Grant, Rate};
-use annals_core::{Clock, Code, Timestamp};
+use annals_core::{Clock, Code, Timestamp, limits};
 use annals_runtime::KnownCredential;
-use annals_system::Instant;
+use annals_system::{Instant, sleep};
 use axum::http::{HeaderMap, header};
 use futures_util::future::BoxFuture;
 
@@ -87,6 +87,9 @@ impl Access {
     }
 }
 
+/// Most bytes of a body that are counted before they arrive. The rest of a larger one is counted once it has been read.
+pub(crate) const CHARGED_AHEAD_MAX: u64 = limits::BODY_DRAIN_BYTES_MAX as u64;
+
 /// The rate limits of a caller, over all of its connections to this process.
 pub(crate) struct Limits {
     rates: (Rate, Rate),
@@ -120,8 +123,28 @@ impl Limits {
         used.0.check(self.rates.0, now).map_err(|wait| limited("requests", self.rates.0, wait))?;
         used.1.check(self.rates.1, now).map_err(|wait| limited("bytes", self.rates.1, wait))?;
         used.0.charge(self.rates.0, now, 1);
-        let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        used.1.charge(self.rates.1, now, length.unwrap_or(0));
+        let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        // Nothing has arrived yet. A length that no body may have must not use up the limit for years.
+        used.1.charge(self.rates.1, now, length.unwrap_or(0).min(CHARGED_AHEAD_MAX));
+        Ok(())
+    }
+
+    /// Waits until the limits allow another message of a call that goes on, and counts it as a request.
+    pub async fn admitted(&self) {
+        while let Err(wait) = self.admit_message() {
+            sleep(wait).await;
+        }
+    }
+
+    fn admit_message(&self) -> Result<(), Duration> {
+        if self.rates == (Rate(0), Rate(0)) {
+            return Ok(());
+        }
+        let now = self.now();
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.0.check(self.rates.0, now)?;
+        used.1.check(self.rates.1, now)?;
+        used.0.charge(self.rates.0, now, 1);
         Ok(())
     }
 
@@ -138,4 +161,40 @@ impl Limits {
 fn limited(what: &str, rate: Rate, wait: Duration) -> Problem {
     let message = format!("the credential may use {} {what} a second; retry in {} ms", rate.0, wait.as_millis() + 1);
     Problem::new(Code::RateLimited, message).retry_after(wait)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn declaring(length: &'static str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static(length));
+        headers
+    }
+
+    #[test]
+    fn a_length_that_no_body_has_does_not_use_up_the_limit_for_years() {
+        let limits = Limits::new((Rate(0), Rate(CHARGED_AHEAD_MAX)));
+        limits.admit(&declaring("18446744073709551615")).expect("nothing was used before");
+        let later = limits.now() + 2_000_000_000;
+        limits.used.lock().expect("no panic").1.check(limits.rates.1, later).expect("it is earned again in a second");
+        let limits = Limits::new((Rate(0), Rate(10)));
+        limits.admit(&declaring("1000")).expect("nothing was used before");
+        assert_eq!(limits.admit(&HeaderMap::new()).expect_err("used up").code(), Code::RateLimited);
+    }
+
+    #[tokio::test]
+    async fn a_message_of_a_call_that_goes_on_waits_while_the_limits_are_used_up() {
+        let limits = Limits::new((Rate(0), Rate(10)));
+        assert!(limits.admitted().now_or_never().is_some());
+        limits.charge(1_000);
+        assert!(limits.admitted().now_or_never().is_none());
+        let unlimited = Limits::new((Rate(0), Rate(0)));
+        unlimited.charge(1_000);
+        assert!(unlimited.admitted().now_or_never().is_some());
+    }
 }

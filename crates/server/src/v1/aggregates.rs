@@ -15,7 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::documents;
 use crate::accept::Accept;
-use crate::answer::{data_bytes, json, json_of_events};
+use crate::answer::{data_bytes, json, json_of_page};
 use crate::caller::Caller;
 use crate::media;
 use crate::payload::Payload;
@@ -188,7 +188,7 @@ async fn commits(
         return Ok(documents::aggregate(&found));
     }
     let bytes = data_bytes(found.commits.iter().flat_map(|commit| &commit.events));
-    json_of_events(bytes, Commits { found, source }).await
+    json_of_page(bytes, Commits { found, source }).await
 }
 
 fn aggregate_query(aggregate: Aggregate, query: CommitsQuery) -> Result<AggregateQuery, Problem> {

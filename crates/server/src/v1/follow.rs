@@ -294,6 +294,10 @@ impl Followed for Shared {
         }
     }
 
+    fn go_back_to(&mut self, first: &RecordedEvent) {
+        self.follower.go_back_to(first.sequence_number);
+    }
+
     fn position(&self) -> u64 {
         self.follower.position()
     }

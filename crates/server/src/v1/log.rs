@@ -10,7 +10,7 @@ use utoipa::IntoParams;
 
 use super::{documents, lines};
 use crate::accept::Accept;
-use crate::answer::{data_bytes, json_of_events};
+use crate::answer::{data_bytes, json_of_page};
 use crate::caller::Caller;
 use crate::event_types;
 use crate::media;
@@ -95,7 +95,7 @@ async fn page(
         return documents::log(source, wanted).await;
     }
     let found = source.log.read(wanted).await?;
-    json_of_events(data_bytes(&found.events), Page { found, source }).await
+    json_of_page(data_bytes(&found.events), Page { found, source }).await
 }
 
 struct Page {
@@ -124,7 +124,7 @@ async fn event(
 ) -> Result<Response, Problem> {
     let source = Source::to_read(&server, caller, query.scope)?;
     let event = find(&source, number("sequence_number", &place)?).await?;
-    json_of_events(data_bytes([&event]), Event { event, source }).await
+    json_of_page(data_bytes([&event]), Event { event, source }).await
 }
 
 /// Returns one event that the caller may read.

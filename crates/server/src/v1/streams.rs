@@ -15,7 +15,7 @@ use utoipa::IntoParams;
 use super::documents;
 use super::wait::Wait;
 use crate::accept::Accept;
-use crate::answer::{data_bytes, json, json_of_events};
+use crate::answer::{data_bytes, json, json_of_page};
 use crate::caller::Caller;
 use crate::granted_streams;
 use crate::media;
@@ -141,7 +141,7 @@ async fn events(
         return Ok(documents::stream(&found));
     }
     let bytes = data_bytes(found.events.iter().map(|event| &event.event));
-    json_of_events(bytes, Events { found, source }).await
+    json_of_page(bytes, Events { found, source }).await
 }
 
 /// `GET /v1/streams/{name}/entries`: entries without their events.

@@ -13,6 +13,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::follow::Events;
+use crate::raw::Raw;
 use crate::running::{Answer, opened, soon, store_on};
 use crate::secured::{Secured, options, store};
 
@@ -173,6 +174,22 @@ async fn a_revoked_key_is_refused_and_ends_the_streams_of_its_holder() {
         secured.send(secured.request(&secured.admin, Method::DELETE, &path)).await.json()["revoked_because"],
         "a test"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_whose_body_arrives_after_the_key_was_revoked_is_refused() {
+    let secured = Secured::start(&["default"]).await;
+    let (id, key) = secured.create(Grant::new(Role::Writer, ["default"])).await;
+    let body = opened().to_string();
+    let head = format!("authorization: Bearer {key}\r\ncontent-length: {}\r\n\r\n{}", body.len(), &body[..10]);
+    let mut raw = Raw::open(&secured.server).await;
+    raw.write(format!("POST /v1/commits HTTP/1.1\r\nhost: x\r\n{head}")).await.expect("written");
+    let begun = "annals_http_requests_in_flight 2";
+    soon("the request", async { while !secured.server.get("/metrics").await.text().contains(begun) {} }).await;
+    let revoke = secured.request(&secured.admin, Method::DELETE, &format!("/v1/credentials/{id}"));
+    assert_eq!(secured.send(revoke).await.json()["state"], "revoked");
+    raw.write(&body[10..]).await.expect("written");
+    raw.answer().await.problem(Code::Unauthenticated);
 }
 
 #[tokio::test(flavor = "multi_thread")]
