@@ -1,5 +1,5 @@
-//! Text of other people on a terminal. A reason, an error of a worker or a document may hold control characters: they could move the cursor,
-//! hide lines above, or look like further lines of a table. Such characters are printed as escapes.
+//! Text of other people on a terminal. A reason, an error of a worker or a document may hold control characters: they could move the
+//! cursor, hide lines above, or look like further lines of a table. Such characters are printed as escapes.
 
 use std::borrow::Cow;
 use std::fmt::Write;

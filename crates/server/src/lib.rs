@@ -1,5 +1,5 @@
-//! HTTP, server-sent events, gRPC, health and metrics over the ports. It is a separate crate, so that a program that embeds a store does not
-//! pay for a web server.
+//! HTTP, server-sent events, gRPC, health and metrics over the ports. It is a separate crate, so that a program that embeds a store does
+//! not pay for a web server.
 //!
 //! [`router`] returns the API as an [`axum::Router`], which can be combined with routes of your own. [`serve`] runs the API on a
 //! listener, with limits and a graceful shutdown. [`this_machine_only`] keeps the pages of other sites out of a server without

@@ -90,8 +90,8 @@ fn same_keys(found: &Document, expected: &Document) -> bool {
 /// Fields that must not have a unique index, because the other mode of the layout depends on it.
 pub(crate) type Forbidden = &'static [&'static str];
 
-/// Checks the indexes of a collection. If `create` is set, all of them exist afterwards, and a majority has them. If it is not, an index that
-/// another process is still building counts as an existing one.
+/// Checks the indexes of a collection. If `create` is set, all of them exist afterwards, and a majority has them. If it is not, an index
+/// that another process is still building counts as an existing one.
 ///
 /// # Errors
 /// `unsuitable_server` with what was expected, what was found and what to do. Nothing was changed then.

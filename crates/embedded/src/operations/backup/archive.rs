@@ -1,5 +1,5 @@
-//! The tar archive of a backup: POSIX ustar, with pax records before each file whose name or length does not fit its field. `tar xf` unpacks
-//! it.
+//! The tar archive of a backup: POSIX ustar, with pax records before each file whose name or length does not fit its field. `tar xf`
+//! unpacks it.
 
 use super::invalid;
 use crate::operations::Outcome;
