@@ -185,19 +185,31 @@ impl Room {
         let bytes = |events: &[F::Event]| events.iter().map(F::data_bytes).sum::<usize>();
         self.open().await;
         let events = followed.page().await?;
-        if let Some(held) = self.unread.hold_below(self.max, bytes(&events)) {
+        let most = bytes(&events);
+        if let Some(held) = self.unread.hold_below(self.max, most) {
             return Ok((events, held));
         }
-        // A commit wakes all followers at once, and their pages do not fit together. So they read them again, one after the other.
+        // A commit wakes all followers at once, and their pages do not fit together. So they read them again as there is room. No follower
+        // waits for the turn of another one, whose connection may not ask it for anything.
         if let Some(first) = events.first() {
             followed.go_back_to(first);
         }
         drop(events);
-        let _turn = self.unread.turn().await;
-        self.open().await;
+        let reserved = self.reserve(most).await;
         let events = followed.page().await?;
+        // It may have become longer.
         let held = self.unread.hold(bytes(&events));
+        drop(reserved);
         Ok((events, held))
+    }
+
+    async fn reserve(&self, bytes: usize) -> HeldBytes {
+        loop {
+            match timeout(PRESS_EVERY, self.unread.hold_in_room(self.max, bytes)).await {
+                Ok(held) => return held,
+                Err(_) => self.connections.press(),
+            }
+        }
     }
 
     async fn open(&self) {
@@ -293,7 +305,8 @@ mod tests {
         // The first one fits, and the second one begins while there is room.
         assert_eq!((got.len(), room.unread.bytes()), (2, 200));
         drop(got);
-        for page in waiting.into_iter().skip(2) {
+        // The last one does not depend on the others, which nobody asks for their pages.
+        for page in waiting.into_iter().skip(2).rev() {
             let (events, held) = page.await.expect("a page");
             assert_eq!(events, [0]);
             drop(held);

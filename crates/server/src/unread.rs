@@ -18,7 +18,7 @@ use axum::response::IntoResponse;
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use hyper::body::{Body as _, Frame, SizeHint};
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::Notify;
 
 use crate::media;
 use crate::problem::Problem;
@@ -35,16 +35,10 @@ const STREAMED_MAX: usize = 256 * 1024;
 #[derive(Clone, Default)]
 pub(crate) struct Unread(Arc<Total>);
 
+#[derive(Default)]
 struct Total {
     bytes: AtomicUsize,
     freed: Notify,
-    turn: Semaphore,
-}
-
-impl Default for Total {
-    fn default() -> Self {
-        Self { bytes: AtomicUsize::new(0), freed: Notify::new(), turn: Semaphore::new(1) }
-    }
 }
 
 impl fmt::Debug for Unread {
@@ -75,10 +69,17 @@ impl Unread {
         Some(HeldBytes { unread: self.clone(), bytes })
     }
 
-    /// Waits for the turn of those whose bytes did not fit.
-    pub async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        // The semaphore is never closed.
-        self.0.turn.acquire().await.ok()
+    /// Waits until there are fewer than `max` unread bytes, and counts these as well, even if they exceed `max` together. So what is large
+    /// gets its room too.
+    pub async fn hold_in_room(&self, max: usize, bytes: usize) -> HeldBytes {
+        let more = |held: usize| (held < max).then(|| held.saturating_add(bytes));
+        loop {
+            let freed = self.0.freed.notified();
+            if self.0.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
+                return HeldBytes { unread: self.clone(), bytes };
+            }
+            freed.await;
+        }
     }
 
     /// Waits until there are fewer than `max` unread bytes.

@@ -294,8 +294,9 @@ impl Followed for Shared {
         }
     }
 
-    fn go_back_to(&mut self, first: &RecordedEvent) {
-        self.follower.go_back_to(first.sequence_number);
+    /// It goes back to the number from which the page was read, because the other followers look for the portion that begins there.
+    fn go_back_to(&mut self, _: &RecordedEvent) {
+        self.follower.go_back_to(self.from);
     }
 
     fn position(&self) -> u64 {
