@@ -299,7 +299,7 @@ codes! {
     InvalidEvents "invalid_events" 422 2 "A commit has no events, too many events, or a repeated event id." "Send 1 to 10,000 events with distinct ids, or without ids."
     InvalidTags "invalid_tags" 422 2 "An event has too many tags, or a tag that is empty, too long or contains a control character." "Use at most 64 tags of 1 to 256 bytes."
     InvalidMetadata "invalid_metadata" 422 2 "The metadata of an event is not an object of strings and numbers, or is too large." "Use at most 64 entries and 16 KiB; keys have 1 to 256 bytes without control characters, values are strings or finite numbers."
-    InvalidHeader "invalid_header" 422 2 "The header is larger than 64 KiB or has a key that is not allowed." "Keep large values in event data; keys have 1 to 256 bytes without control characters."
+    InvalidHeader "invalid_header" 422 2 "The header is larger than 64 KiB, or too large for so many events, or has a key that is not allowed." "Keep large values in event data, and the header times the number of events at 15 MiB; keys have 1 to 256 bytes without control characters."
     InvalidData "invalid_data" 422 2 "Event data, or the state of a snapshot, is not an object, has a repeated key or a key with a NUL, or is nested too deeply." "Send an object with distinct keys, at most 100 levels deep."
     InvalidInteger "invalid_integer" 422 2 "An integer does not fit a signed 64-bit integer." "Send it as a string, or as a number with a decimal point if a double is precise enough."
     InvalidTime "invalid_time" 422 2 "A time is not RFC 3339." "Write it as 2026-03-01T12:00:00.123Z."

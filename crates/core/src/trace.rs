@@ -81,9 +81,11 @@ impl TraceContext {
     /// header that already names a span, or has no room for one, stays unchanged: a trace never causes a commit to be refused.
     pub fn note(&self, commit: &mut NewCommit) {
         let named = |(key, _): &(ByteString, ByteString)| key.eq_ignore_ascii_case(TRACEPARENT);
-        let bytes: usize = commit.header.iter().map(|(key, value)| key.len() + value.len()).sum();
         let value = self.to_string();
-        if !commit.header.iter().any(named) && bytes + TRACEPARENT.len() + value.len() <= limits::HEADER_BYTES_MAX {
+        let bytes: usize = commit.header.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let bytes = bytes + TRACEPARENT.len() + value.len();
+        let has_room = bytes <= limits::HEADER_BYTES_MAX && bytes * commit.events.len() <= limits::COMMIT_BYTES_MAX;
+        if has_room && !commit.header.iter().any(named) {
             commit.header.push((ByteString::from_static(TRACEPARENT), value.into()));
         }
     }
@@ -168,6 +170,7 @@ pub trait Spans: Send + Sync + 'static {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Data, NewEvent};
 
     const VALID: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -214,5 +217,10 @@ mod tests {
         full.header.push(("notes".into(), "x".repeat(limits::HEADER_BYTES_MAX - 5).into()));
         trace.note(&mut full);
         assert_eq!((full.header.len(), TraceContext::of_header(&full.header)), (1, None));
+        let mut many = NewCommit::new("order", "o-1");
+        many.events = vec![NewEvent::new("placed", Data::empty()); 1_000];
+        many.header.push(("notes".into(), "x".repeat(limits::COMMIT_BYTES_MAX / 1_000 - 5).into()));
+        trace.note(&mut many);
+        assert_eq!((many.header.len(), many.validate()), (1, Ok(())));
     }
 }

@@ -63,7 +63,7 @@ pub struct EmbeddedStore {
     locks: Arc<Mutex<Locks>>,
 }
 
-/// The lock of the store, and of the folders in it that another store may contain by a link or a mount.
+/// The locks of the folders that another store may contain by a link or a mount, and of the store itself.
 type Locks = Vec<Box<dyn Send + Sync>>;
 
 struct Tenant {
@@ -94,12 +94,14 @@ impl EmbeddedStore {
         })?;
         let mut file: StoreFile = file_or(&*disk, "", STORE_FILE, StoreFile::default)?;
         file.check_begun(&*disk, &options.tenants)?;
-        let (mut tenants, mut locks) = (BTreeMap::new(), vec![lock]);
+        let (mut tenants, mut locks) = (BTreeMap::new(), Locks::new());
         for name in &options.tenants {
             tenants.insert(name.clone(), open_tenant(&disk, name, &options, &mut locks)?);
         }
         // The tenants' folders exist by now, so `store.json` never names a tenant without one.
         file.note(&*disk, tenants.keys().cloned())?;
+        // Released last: whoever gets it finds the folders free.
+        locks.push(lock);
         Ok(Self { disk, options, tenants, locks: Arc::new(Mutex::new(locks)) })
     }
 

@@ -62,7 +62,7 @@ struct Page {
     events: Vec<RecordedEvent>,
     /// The size of the commits that were read, as they are stored.
     bytes: usize,
-    /// The size of their events as they are written. It may be many times what is stored.
+    /// The size of the events as they are written, and of the data of others that were read for them. It may be many times what is stored.
     unpacked: usize,
 }
 
@@ -107,9 +107,12 @@ impl Page {
         let entries = segment.index.entries(ordinals)?;
         for run in runs(&entries) {
             let _ = segment.visit(run, |event, owner| {
-                self.unpacked += event.page_bytes();
                 if wanted.next_if_eq(&event.sequence_number).is_some() {
+                    self.unpacked += event.page_bytes();
                     self.events.push(owner.own(&event));
+                } else {
+                    // It was read, and is not written.
+                    self.unpacked += event.data.as_bytes().len();
                 }
                 let is_full = self.unpacked >= limits::PAGE_BYTES_MAX && !self.events.is_empty();
                 if is_full || wanted.peek().is_none() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -28,7 +28,7 @@ pub(crate) struct NewCommit {
     command_id: Option<String>,
     #[schema(min_items = 1, max_items = 10_000)]
     events: Vec<NewEvent>,
-    /// Free text for tools, at most 64 KiB.
+    /// Free text for tools, at most 64 KiB, and times the number of events at most 15 MiB.
     #[schema(value_type = Option<std::collections::HashMap<String, String>>, nullable = false)]
     header: Option<()>,
     #[schema(nullable = false)]
