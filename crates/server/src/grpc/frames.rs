@@ -13,7 +13,7 @@ use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt, stream};
 use http_body_util::{BodyExt, StreamBody};
-use hyper::body::Frame;
+use hyper::body::{Body as _, Frame};
 use prost::{Message, decode_length_delimiter};
 use tokio::time::Sleep;
 
@@ -118,8 +118,8 @@ pub(super) struct Messages {
     budget: Budget,
     /// What is expected of a message that has begun.
     begun: Option<Begun>,
-    /// Whether no message has arrived yet.
-    is_first: bool,
+    /// Whether the limits of the caller allow the next message. The call itself was admitted with its first one.
+    is_admitted: bool,
 }
 
 /// A message of which a part has arrived. It holds its bytes until it is whole, so it must go on: without a deadline, callers that stop
@@ -142,23 +142,18 @@ impl Messages {
             bytes_max: bytes_max.min(server.options.body_bytes_max),
             budget: Budget::new(server, 0)?,
             begun: None,
-            is_first: true,
+            is_admitted: true,
         })
     }
 
     /// Returns the next message, or `None` after the last one. Cancelling loses nothing.
     pub async fn next<M: Message + Default>(&mut self) -> Result<Option<M>, Problem> {
         loop {
+            self.admit().await;
             if let Some(length) = length(&self.bytes, self.bytes_max)?
                 && self.bytes.len() >= PREFIX_BYTES + length
             {
-                // The call itself was admitted with its first message.
-                if !self.is_first
-                    && let Principal::Known(access) = &self.principal
-                {
-                    access.limits.admitted().await;
-                }
-                self.is_first = false;
+                self.is_admitted = false;
                 return decoded(self.split(PREFIX_BYTES + length).slice(PREFIX_BYTES..)).map(Some);
             }
             match self.frame().await? {
@@ -173,6 +168,20 @@ impl Messages {
                 }
             }
         }
+    }
+
+    /// Waits until the limits of the caller allow the next message. Until then nothing is read of it, because it would hold bytes of other
+    /// bodies while it waits.
+    async fn admit(&mut self) {
+        // The end of the call is no message.
+        let has_ended = self.bytes.is_empty() && self.body.is_end_stream();
+        if self.is_admitted || has_ended {
+            return;
+        }
+        if let Principal::Known(access) = &self.principal {
+            access.limits.admitted().await;
+        }
+        self.is_admitted = true;
     }
 
     /// Returns the next frame, for which a message that has begun does not wait long.
@@ -353,7 +362,9 @@ mod tests {
         let mut messages = sent(&server, vec![credit(1).into(), credit(2).into()]);
         messages.principal = Principal::Known(Arc::new(Access::new("key:a".into(), None, grant, one_byte_a_second)));
         assert!(messages.next::<ProcessRequest>().await.expect("no error").is_some());
+        let all = server.bodies.available_permits();
         assert!(messages.next::<ProcessRequest>().now_or_never().is_none());
+        assert_eq!(server.bodies.available_permits(), all, "nothing is held for it");
     }
 
     #[test]
