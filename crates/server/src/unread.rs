@@ -72,7 +72,7 @@ impl Unread {
     /// Waits until there are fewer than `max` unread bytes, and counts these as well, even if they exceed `max` together. So what is large
     /// gets its room too.
     pub async fn hold_in_room(&self, max: usize, bytes: usize) -> HeldBytes {
-        let more = |held: usize| (held < max).then(|| held.saturating_add(bytes));
+        let more = |held: usize| (held < max).then_some(held.saturating_add(bytes));
         loop {
             let freed = self.0.freed.notified();
             if self.0.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
