@@ -62,7 +62,10 @@ impl RealDisk {
 
     /// Locks a folder itself; returns `None` if the file system cannot lock folders.
     fn lock_folder(path: &Path, take: impl Fn(&File) -> Result<(), TryLockError>) -> io::Result<Option<File>> {
-        let Ok(folder) = File::open(path) else { return Ok(None) };
+        // What is not a folder is not opened: a named pipe would be waited for.
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(OFlags::DIRECTORY.bits() as i32);
+        let Ok(folder) = options.open(path) else { return Ok(None) };
         match take(&folder) {
             Ok(()) => Ok(Some(folder)),
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),

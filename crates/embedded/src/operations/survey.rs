@@ -19,6 +19,8 @@ use crate::whole::{SEALED_BYTES_MAX, format_of, read_whole, unseal};
 
 /// The store's lock, held as long as this value lives.
 pub(super) struct Locked {
+    /// Released first, as by a store that was open.
+    _folders: Vec<Box<dyn Send + Sync>>,
     _guard: Option<Box<dyn Send + Sync>>,
 }
 
@@ -29,19 +31,47 @@ pub(super) fn lock(disk: &dyn Disk) -> Outcome<Locked> {
         let message = "the folder holds no store.json, so there is no store; name the folder of a store";
         return Err(OperationError::new(Code::NotAStore, message));
     }
-    let locked = disk.lock().or_else(|error| match error.kind() {
-        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => disk.lock_to_read(),
-        _ => Err(error),
-    });
+    let mut folders = Vec::new();
+    let locked = match disk.lock() {
+        Ok(guard) => {
+            folders = lock_folders(disk)?;
+            Ok(guard)
+        }
+        Err(error) => match error.kind() {
+            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => disk.lock_to_read(),
+            _ => Err(error),
+        },
+    };
     match locked {
-        Ok(guard) => Ok(Locked { _guard: Some(guard) }),
-        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(Locked { _guard: None }),
+        Ok(guard) => Ok(Locked { _folders: folders, _guard: Some(guard) }),
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+            Ok(Locked { _folders: folders, _guard: None })
+        }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(OperationError::new(
             Code::StoreLocked,
             "another process has this store open; stop it, or work on a backup that is taken from it",
         )),
         Err(error) => Err(unreadable("the store's lock", &error)),
     }
+}
+
+/// Locks the folders that another store may contain by a link or a mount, as a store does that is opened.
+fn lock_folders(disk: &dyn Disk) -> Outcome<Vec<Box<dyn Send + Sync>>> {
+    let mut locks = Vec::new();
+    for tenant in tenants(disk)? {
+        let logs = tenant.scopes.iter().map(|scope| tenant.log_dir(scope));
+        for dir in std::iter::once(tenant.dir.clone()).chain(logs) {
+            match disk.lock_dir(&dir) {
+                Ok(lock) => locks.extend(lock),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let message = format!("another process has {dir} open by another path; stop it");
+                    return Err(OperationError::new(Code::StoreLocked, message));
+                }
+                Err(error) => return Err(unreadable(&dir, &error)),
+            }
+        }
+    }
+    Ok(locks)
 }
 
 /// A small file of a store.

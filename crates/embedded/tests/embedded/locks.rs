@@ -8,6 +8,7 @@ use annals_conformance::history::read_all;
 use annals_core::bson::rawdoc;
 use annals_core::{Code, Collection, Data, EventLog, NewCommit, NewEvent, RecordChange, Records, Store};
 use annals_embedded::disk::RealDisk;
+use annals_embedded::operations::check;
 
 use crate::stores::{Opened, block_on, open, roomy_segments, tiny_segments};
 
@@ -195,6 +196,8 @@ fn folders_that_two_stores_share_by_a_link_are_opened_by_one_of_them() {
             fs::remove_dir_all(there.join(shared)).expect("removed");
             std::os::unix::fs::symlink(here.join(shared), there.join(shared)).expect("linked");
             assert_eq!(open_at(&there).err(), Some(Code::StoreLocked), "{shared}");
+            let checked = check(&RealDisk::new(&there), &mut |_, _| {});
+            assert_eq!(checked.err().map(|error| error.code), Some(Code::StoreLocked), "{shared}");
             commit_some(&first.log, 3).await;
             first.store.close().await;
             let second = open_at(&there).expect("it opens once the first is closed");
