@@ -85,7 +85,8 @@ fn at_the_borders_of_words_and_with_as_many_tags_as_there_may_be_each_pattern_ma
             assert!(!own_types || distinct.count() == count, "no two are equal");
             let mut scratch = Scratch::default();
             for _ in 0..6 {
-                event_near(&mut random, &texts, &patterns[random.usize(0..count)], &mut event);
+                let pattern = &patterns[random.usize(0..count)];
+                event_near(&mut random, &texts, pattern, &mut event);
                 let asked: Vec<u64> = (0..distinct.columns()).map(|_| random.u64(..) | random.u64(..)).collect();
                 let mut bits = asked.clone();
                 event.lend(|event| {
