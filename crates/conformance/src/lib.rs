@@ -60,5 +60,5 @@ mod withheld;
 mod words;
 
 pub use ports::{ManualClock, SeededRandomness};
-pub(crate) use subject::{WithOther, between_looks};
 pub use subject::{OTHER_TENANT, Subject, run};
+pub(crate) use subject::{WithOther, between_looks};
