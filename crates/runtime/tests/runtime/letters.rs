@@ -202,9 +202,9 @@ async fn pulled(handlers: &dyn Handlers) -> Delivery {
     found.expect("there is one")
 }
 
-/// The owner has the letter as it was before. It was the only one of its key then.
+/// The owner may have the letter as it was before. It was the only one of its key then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_letter_that_is_followed_while_it_is_attempted_is_succeeded_by_the_next_one() {
+async fn an_event_that_follows_a_letter_while_it_is_attempted_is_delivered_after_it() {
     let store = store_of(1).await;
     let host = Host::start(Arc::clone(&store), HostOptions::default());
     let handlers = host.handlers(DEFAULT_TENANT).expect("declared");
@@ -220,19 +220,12 @@ async fn a_letter_that_is_followed_while_it_is_attempted_is_succeeded_by_the_nex
     let log = store.log(DEFAULT_TENANT, DEFAULT_SCOPE).expect("declared");
     let commit = NewCommit::new("order", "o-0").event(NewEvent::new("placed", Data::empty()));
     log.commit(commit).await.expect("committed");
-    // The log is read while a worker waits. Its key has a letter in the hands of another one, so there is nothing for it.
-    let waiting = PullBody { max: 1, wait_ms: 20, worker: "other".to_owned(), ..PullBody::default() };
-    until("following it", async || {
-        let nothing = handlers.pull("letters", waiting.clone()).await.expect("pulled");
-        assert_eq!(nothing.len(), 0);
-        count(&store, DeadLetter::open()).await == 2
-    })
-    .await;
     settle(&*handlers, Settlement::done(again.token)).await;
     let next = pulled(&*handlers).await;
     assert_eq!((next.event.commit.version, next.attempt), (2, 1));
     settle(&*handlers, Settlement::done(next.token)).await;
-    assert_eq!(count(&store, Condition::eq("status", LetterStatus::Retried.name())).await, 2);
+    // Whether the second event became a letter depends on when it was read. It does not wait for ever either way.
+    assert_eq!(count(&store, DeadLetter::open()).await, 0);
     host.drain().await;
 }
 
