@@ -100,7 +100,7 @@ impl EmbeddedStore {
         }
         // The tenants' folders exist by now, so `store.json` never names a tenant without one.
         file.note(&*disk, tenants.keys().cloned())?;
-        // Released last: whoever gets it finds the folders free.
+        // Released last, so that a process that gets the store's lock finds the folders unlocked.
         locks.push(lock);
         Ok(Self { disk, options, tenants, locks: Arc::new(Mutex::new(locks)) })
     }

@@ -118,7 +118,7 @@ impl Counting {
         Self { scan: Scan::new(plan.clone(), collection), count: 0 }
     }
 
-    /// Counts on, up to so many in all. Returns whether that is all of them.
+    /// Continues to count, up to `at_most` in total. Returns whether these are all.
     async fn up_to(&mut self, view: Snapshot<'_>, at_most: u64) -> Result<bool, StoreError> {
         while !self.scan.count(view, &mut self.count, at_most)? {
             let_others_run().await;
@@ -166,7 +166,7 @@ impl<'q> Attempt<'q> {
         Self { names, source, ordered, counting, counted, scan, read: 0, wanted, limit, taken }
     }
 
-    /// Goes on until so many places were read. Returns whether the page is found.
+    /// Continues until `places` places have been read in total. Returns whether the page is complete.
     async fn advance(&mut self, view: Snapshot<'_>, places: u64) -> Result<bool, RecordError> {
         let Some(mut counting) = self.counting.take() else { return self.read(view, places).await };
         let is_all = counting.up_to(view, places).await?;

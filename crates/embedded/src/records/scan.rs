@@ -75,7 +75,7 @@ impl Scan {
         Self { plan, collection, places, united, seen, is_union, examined }
     }
 
-    /// Goes on with the next of the united plans, if there is one.
+    /// Moves on to the next plan of the union. Returns whether there is one.
     fn begin_next(&mut self) -> bool {
         let Some(next) = self.united.pop() else { return false };
         self.places = Places::of(&next);

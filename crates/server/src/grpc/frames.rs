@@ -122,8 +122,8 @@ pub(super) struct Messages {
     is_admitted: bool,
 }
 
-/// A message of which a part has arrived. It holds its bytes until it is whole, so it must go on: without a deadline, callers that stop
-/// in the middle would keep the bytes of all bodies for as long as they like.
+/// A message that has arrived in part. Its bytes count against the budget until the rest arrives. Without a deadline, callers that stop in
+/// the middle of a message could use up the whole budget for as long as they like.
 struct Begun {
     deadline: Pin<Box<Sleep>>,
     /// How many more bytes must arrive until then.
@@ -303,7 +303,7 @@ mod tests {
     /// What a caller sends as these frames.
     fn sent(server: &Arc<Server>, frames: Vec<Bytes>) -> Messages {
         let frames = stream::iter(frames.into_iter().map(Ok::<_, Infallible>));
-        // It goes on after them, and says nothing more.
+        // The body stays open after them but sends nothing more.
         let body = Body::from_stream(frames.chain(stream::pending()));
         Messages::new(server, Request::new(body), 1_000).expect("a budget")
     }

@@ -129,7 +129,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Waits until the limits allow another message of a call that goes on, and counts it as a request.
+    /// Waits until the limits allow another message of a call in progress, and counts it as a request.
     pub async fn admitted(&self) {
         while let Err(wait) = self.admit_message() {
             sleep(wait).await;

@@ -22,20 +22,39 @@ pub(crate) fn governed(response: Response, access: &Arc<Access>) -> Response {
         access.limits.charge(bytes);
         return response;
     }
-    let events = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == media::EVENTS);
+    let farewell = Farewell::of(&response);
     let (access, ended) = (Arc::clone(access), access.ended());
-    let calls = grpc::is_grpc(response.headers());
-    response.map(|body| Body::new(Governed { body, access, ended, events, calls, over: false }))
+    response.map(|body| Body::new(Governed { body, access, ended, farewell, over: false }))
+}
+
+/// How a response that ends early gives the reason.
+#[derive(Clone, Copy)]
+enum Farewell {
+    /// A stream of events: by its last event.
+    Event,
+    /// A call of gRPC: by its status.
+    Status,
+    /// Nothing but a broken connection is understood.
+    None,
+}
+
+impl Farewell {
+    fn of(response: &Response) -> Self {
+        if response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == media::EVENTS) {
+            Self::Event
+        } else if grpc::is_grpc(response.headers()) {
+            Self::Status
+        } else {
+            Self::None
+        }
+    }
 }
 
 struct Governed {
     body: Body,
     access: Arc<Access>,
     ended: BoxFuture<'static, ()>,
-    /// Whether it is a stream of events, which can end with an event that gives the reason.
-    events: bool,
-    /// Whether it is the response to a call of gRPC, which can end with a status that gives the reason.
-    calls: bool,
+    farewell: Farewell,
     over: bool,
 }
 
@@ -54,15 +73,15 @@ impl HttpBody for Governed {
             // Stops reading for this caller.
             this.body = Body::empty();
             let problem = unauthenticated("the credential was revoked or has expired; the stream ends");
-            if this.events {
-                let last = format!("event: problem\ndata: {}\n\n", problem.to_json());
-                return Poll::Ready(Some(Ok(Frame::data(last.into()))));
-            }
-            if this.calls {
-                return Poll::Ready(Some(Ok(Frame::trailers(grpc::trailers(&problem)))));
-            }
-            let broken = std::io::Error::new(std::io::ErrorKind::PermissionDenied, "the credential was revoked");
-            return Poll::Ready(Some(Err(axum::Error::new(broken))));
+            return Poll::Ready(Some(match this.farewell {
+                Farewell::Event => Ok(Frame::data(format!("event: problem\ndata: {}\n\n", problem.to_json()).into())),
+                Farewell::Status => Ok(Frame::trailers(grpc::trailers(&problem))),
+                Farewell::None => {
+                    let broken =
+                        std::io::Error::new(std::io::ErrorKind::PermissionDenied, "the credential was revoked");
+                    Err(axum::Error::new(broken))
+                }
+            }));
         }
         let frame = Pin::new(&mut this.body).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &frame {
