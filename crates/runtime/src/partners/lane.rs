@@ -41,6 +41,8 @@ pub(super) struct Lane {
     events: HashMap<ObjectId, PartnerEventRecord>,
     /// The keys of deliveries that are started and not ended.
     taken: HashSet<String>,
+    /// Those of them that a look-up found due, and passed.
+    passed: HashSet<String>,
     /// Whether there may be due deliveries that are not known yet.
     look: bool,
     /// When the next delivery becomes due.
@@ -62,6 +64,7 @@ impl Lane {
             read: 0,
             events: HashMap::new(),
             taken: HashSet::new(),
+            passed: HashSet::new(),
             look: true,
             later: None,
             breaker: Breaker::default(),
@@ -196,7 +199,9 @@ impl Lane {
                     self.later = Some(due);
                     return Ok(());
                 }
-                _ if self.taken.contains(&delivery.key) => {}
+                _ if self.taken.contains(&delivery.key) => {
+                    self.passed.insert(delivery.key);
+                }
                 _ => self.ready.push_back(delivery),
             }
         }
@@ -208,7 +213,11 @@ impl Lane {
     fn attempted(&mut self, attempted: Attempted) {
         let made = match attempted {
             Attempted::Made(made) => *made,
-            Attempted::Over(done) => return self.ended(done),
+            Attempted::Over(mut done) => {
+                // It was set to wait and became due again before this lane learned the first. It is due still.
+                done.look |= done.later.is_none() && self.passed.contains(&done.key);
+                return self.ended(done);
+            }
         };
         self.note(&made);
         let (work, key) = (Arc::clone(&self.work), made.delivery.key.clone());
@@ -240,6 +249,7 @@ impl Lane {
     /// Handles an attempt whose outcome is stored.
     fn ended(&mut self, done: Done) {
         self.taken.remove(&done.key);
+        self.passed.remove(&done.key);
         self.look |= done.look;
         self.later = match (self.later, done.later) {
             (Some(one), Some(other)) => Some(one.min(other)),
