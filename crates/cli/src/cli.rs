@@ -53,9 +53,9 @@ pub struct Global {
     /// A PEM file with the authorities of the server's certificate [default: client.ca_file, or those of the system]
     #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
     pub ca: Option<String>,
-    /// The tenant to work on
-    #[arg(long, global = true, default_value = annals::DEFAULT_TENANT, help_heading = GLOBAL)]
-    pub tenant: String,
+    /// The tenant to work on [default: default]
+    #[arg(long, global = true, help_heading = GLOBAL)]
+    pub tenant: Option<String>,
     /// The output format: a table (the default on a terminal), or JSON with one document per line (the default elsewhere)
     #[arg(long, global = true, value_enum, help_heading = GLOBAL)]
     pub output: Option<Format>,

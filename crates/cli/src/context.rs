@@ -27,6 +27,8 @@ pub enum Reaches {
 pub struct Context {
     /// The tenant to work on.
     pub tenant: String,
+    /// Whether the command line names the tenant.
+    pub names_tenant: bool,
     /// The output format, if one was given.
     pub format: Option<Format>,
     /// The server to call; `None` if the command opens a store.
@@ -53,8 +55,10 @@ impl Context {
             _ => None,
         };
         let client = if server.is_some() { config.client.options()? } else { ClientOptions::default() };
-        let (tenant, format) = (cli.global.tenant.clone(), cli.global.output);
-        let context = Self { tenant, format, server, client, config, origins };
+        let names_tenant = cli.global.tenant.is_some();
+        let tenant = cli.global.tenant.clone().unwrap_or_else(|| annals::DEFAULT_TENANT.to_owned());
+        let format = cli.global.output;
+        let context = Self { tenant, names_tenant, format, server, client, config, origins };
         if matches!(reaches, Reaches::Store | Reaches::Files) {
             context.note_passed_over_server(name);
         }

@@ -8,7 +8,7 @@ use annals::credentials::{
     RevokeBody, Role,
 };
 use annals::runtime::{Audit, StoredCredentials};
-use annals::{Client, Clock, CredentialsClient, DEFAULT_SCOPE, DEFAULT_TENANT, Store, SystemClock, Timestamp, limits};
+use annals::{Client, Clock, CredentialsClient, DEFAULT_SCOPE, Store, SystemClock, Timestamp, limits};
 use clap::{Args, Subcommand};
 
 use super::Run;
@@ -107,7 +107,9 @@ impl Run for Credential {
         keys.run(async |keys| {
             let mut output = context.output();
             match &self.what {
-                What::Create(args) => created(&mut output, &keys.create(args.asked(&context.tenant)).await?)?,
+                What::Create(args) => {
+                    created(&mut output, &keys.create(args.asked(&context.tenant, context.names_tenant)).await?)?
+                }
                 What::List => list(keys, &mut output).await?,
                 What::Show(args) => shown(&mut output, &keys.credentials().get(&args.id).await?)?,
                 What::Revoke(args) => {
@@ -122,10 +124,10 @@ impl Run for Credential {
 }
 
 impl Create {
-    fn asked(&self, tenant: &str) -> NewCredential {
+    fn asked(&self, tenant: &str, is_named: bool) -> NewCredential {
         let tenants = match (&*self.tenants, self.roles.contains(&Role::Admin)) {
             // A named tenant is never widened to all of them.
-            ([], true) if tenant == DEFAULT_TENANT => vec![EVERY.to_owned()],
+            ([], true) if !is_named => vec![EVERY.to_owned()],
             ([], _) => vec![tenant.to_owned()],
             (named, _) => named.to_vec(),
         };

@@ -165,7 +165,8 @@ fn a_key_of_an_administrator_is_for_all_tenants_unless_one_is_named() {
     let folder = folder.path();
     let named = vec!["--tenant", "acme"];
     let widened = [&named[..], &["--tenants", "*"]].concat();
-    for (tenant, due) in [(vec![], "*"), (named, "acme"), (widened, "*")] {
+    let default = vec!["--tenant", "default"];
+    for (tenant, due) in [(vec![], "*"), (named, "acme"), (default, "default"), (widened, "*")] {
         let created = run(folder, &[&CREATE[..], &["--name", "admin", "--role", "admin"], &tenant].concat()).ok();
         assert_eq!(created.json().remove(0)["tenants"], serde_json::json!([due]));
     }
