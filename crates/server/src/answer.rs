@@ -3,12 +3,12 @@
 use annals_core::{Code, RecordedEvent};
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use crate::problem::Problem;
 use crate::reader::READER;
-use crate::unread::{HeldBytes, no_room};
+use crate::unread::{HeldBytes, NoRoom, no_room};
 
 /// Responses with up to this many bytes of event data are serialised on the async worker. Serialising more would delay other requests, so
 /// a blocking thread does it.
@@ -32,7 +32,14 @@ pub(crate) async fn json_of_page(bytes: usize, value: impl Serialize + Send + 's
     if bytes <= WRITTEN_AT_ONCE_BYTES_MAX {
         return json(StatusCode::OK, &value);
     }
-    json_apart(value, page(bytes)?).await
+    match page(bytes) {
+        Ok(held) => json_apart(value, held).await,
+        Err(refused) => {
+            let mut refused = refused.into_response();
+            refused.extensions_mut().insert(NoRoom);
+            Ok(refused)
+        }
+    }
 }
 
 /// Writes a large response. `held` is dropped once it is written.
@@ -91,7 +98,9 @@ mod tests {
         let reader = Reader::new(&options, None);
         let answer = || READER.scope(Arc::clone(&reader), json_of_page(bytes, "a page"));
         let others = options.unread.hold(bytes);
-        assert_eq!(answer().await.expect_err("no room").code(), Code::Overloaded);
+        let refused = answer().await.expect("an answer");
+        assert_eq!(refused.extensions().get::<Code>(), Some(&Code::Overloaded));
+        assert!(refused.extensions().get::<NoRoom>().is_some(), "it can be built again");
         drop(others);
         assert_eq!(answer().await.expect("room").status(), StatusCode::OK);
         assert_eq!(options.unread.bytes(), 0);

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals_core::{Code, Store};
+use annals_core::Store;
 use annals_runtime::Host;
 use annals_system::Instant;
 use axum::Router;
@@ -34,6 +34,7 @@ use crate::options::Options;
 use crate::reader::{READER, Reader};
 use crate::streaming::Streaming;
 use crate::tls::{HANDSHAKE_MAX, Tls, subject};
+use crate::unread::NoRoom;
 use crate::wire::Wire;
 use crate::wire_guard::WireGuard;
 
@@ -356,7 +357,7 @@ async fn answer(api: &Opening, reader: &Arc<Reader>, request: Request<Incoming>)
     let again = (http2 && request.method() == Method::GET).then(|| without_body(&request));
     let mut response = api.answer(request).await;
     if let Some(again) = again
-        && (reader.refuses(&response) || response.extensions().get::<Code>() == Some(&Code::Overloaded))
+        && (reader.refuses(&response) || response.extensions().get::<NoRoom>().is_some())
     {
         // Many were requested at once. They are built again one at a time, each after the client has read the ones before.
         drop(response);

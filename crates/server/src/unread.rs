@@ -119,6 +119,10 @@ impl Drop for HeldBytes {
 #[derive(Clone, Copy)]
 pub(crate) struct ChangedNothing;
 
+/// A marker of refusals for lack of room for the response, which can be built again once the client has read others.
+#[derive(Clone, Copy)]
+pub(crate) struct NoRoom;
+
 /// A response on its way to its client.
 pub(crate) struct Answer {
     reader: Arc<Reader>,
