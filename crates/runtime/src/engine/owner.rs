@@ -350,7 +350,8 @@ impl<'o> Work<'o> {
     /// Drops events that can no longer be handed out.
     fn forget(&mut self) {
         let has_many = self.events.len() > 2 * self.machine.needed_count() + 512;
-        if has_many || self.bytes >= letters::OFFERED_BYTES_MAX {
+        let is_large = self.bytes >= letters::OFFERED_BYTES_MAX && self.events.len() > self.machine.needed_count();
+        if has_many || is_large || self.bytes >= HELD_BYTES_MAX {
             let needed = self.machine.needed();
             self.events.retain(|position, _| needed.contains(position));
             self.letters.retain(|position, _| needed.contains(position));
