@@ -5,8 +5,8 @@
 //! No statistics say which it is, so the plans race, with as many places for
 //! each as for the others, twice as many in each round. A plan whose records must all be read and sorted first counts its entries, which
 //! costs little; once it has counted them all, no other plan has read more places than that, and it reads them. So a page takes about twice
-//! what the best plan alone would take, at most. Only the union of several parts, in an order that no index has, is not compared with reading
-//! all records.
+//! what the best plan alone would take, at most. Only the union of several parts, in an order that no index has, is not compared with
+//! reading all records.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
