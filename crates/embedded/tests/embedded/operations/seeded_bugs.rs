@@ -21,11 +21,11 @@ fn with(bug: Option<SeededBug>, options: Options) -> Options {
     Options { seeded_bug: bug, ..options }
 }
 
-/// Whether the check passes without the defect and fails with it.
-#[track_caller]
 /// A defect shows only if threads meet in a certain way, which on a busy machine may take more than one round.
 const ROUNDS: usize = 5;
 
+/// Asserts that the check passes without the defect and fails with it.
+#[track_caller]
 fn is_caught(bug: SeededBug, check: impl Fn(Option<SeededBug>) -> Result<(), String>) {
     check(None).unwrap_or_else(|wrong| panic!("without a defect: {wrong}"));
     assert!((0..ROUNDS).any(|_| check(Some(bug)).is_err()), "{bug:?} was not caught in {ROUNDS} rounds");
