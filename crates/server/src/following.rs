@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use annals_core::{Filter, Follower, Identity, ReadError, RecordedEvent, SequenceNumber, StreamEvent, StreamFollower};
 use annals_system::sleep;
-use tokio::time::timeout;
 
-use crate::connections::Connections;
 use crate::metrics::Counted;
 use crate::options::Stop;
 use crate::problem::Problem;
+use crate::room::Room;
 use crate::source::Source;
 use crate::state::Server;
-use crate::unread::{HeldBytes, Unread};
+use crate::unread::HeldBytes;
 
 /// What is followed.
 pub(crate) trait Followed: Send + 'static {
@@ -104,11 +103,7 @@ impl<F: Followed> Following<F> {
             followed,
             page: Vec::new().into_iter(),
             held: None,
-            room: Room {
-                unread: server.options.unread.clone(),
-                max: server.options.answer_bytes_in_flight_max,
-                connections: server.options.connections.clone(),
-            },
+            room: Room::of(&server.options),
             quiet_max: server.options.comment_interval,
             stop: server.options.stop.clone(),
             _counted: server.follower()?,
@@ -126,7 +121,7 @@ impl<F: Followed> Following<F> {
         tokio::select! {
             biased;
             () = self.stop.stopped() => Step::Stopped,
-            page = self.room.page(&mut self.followed) => match page {
+            page = page(&self.room, &mut self.followed) => match page {
                 Ok((events, held)) => {
                     self.held = Some(held);
                     self.page = events.into_iter();
@@ -169,54 +164,27 @@ impl<F: Followed> Following<F> {
     }
 }
 
-/// The room for the pages of all followers, among the unread bytes of the server.
-struct Room {
-    unread: Unread,
-    max: usize,
-    connections: Connections,
-}
-
-/// How often clients that do not read are disconnected while a follower waits for room.
-const PRESS_EVERY: Duration = Duration::from_secs(1);
-
-impl Room {
-    /// Waits for the next page, and counts its bytes. Cancelling loses nothing.
-    async fn page<F: Followed>(&self, followed: &mut F) -> Result<(Vec<F::Event>, HeldBytes), ReadError> {
-        let bytes = |events: &[F::Event]| events.iter().map(F::data_bytes).sum::<usize>();
-        self.open().await;
-        let events = followed.page().await?;
-        let most = bytes(&events);
-        if let Some(held) = self.unread.hold_below(self.max, most) {
-            return Ok((events, held));
-        }
-        // A commit wakes all followers at once, and their pages do not fit together. So they read them again as there is room. No follower
-        // waits for the turn of another one, whose connection may not ask it for anything.
-        if let Some(first) = events.first() {
-            followed.go_back_to(first);
-        }
-        drop(events);
-        let reserved = self.reserve(most).await;
-        let events = followed.page().await?;
-        // It may have become longer.
-        let held = self.unread.hold(bytes(&events));
-        drop(reserved);
-        Ok((events, held))
+/// Waits for the next page of a follower, and counts its bytes. Cancelling loses nothing.
+async fn page<F: Followed>(room: &Room, followed: &mut F) -> Result<(Vec<F::Event>, HeldBytes), ReadError> {
+    let bytes = |events: &[F::Event]| events.iter().map(F::data_bytes).sum::<usize>();
+    room.open().await;
+    let events = followed.page().await?;
+    let most = bytes(&events);
+    if let Some(held) = room.hold_below(most) {
+        return Ok((events, held));
     }
-
-    async fn reserve(&self, bytes: usize) -> HeldBytes {
-        loop {
-            match timeout(PRESS_EVERY, self.unread.hold_in_room(self.max, bytes)).await {
-                Ok(held) => return held,
-                Err(_) => self.connections.press(),
-            }
-        }
+    // A commit wakes all followers at once, and their pages do not fit together. So they read them again as there is room. No follower
+    // waits for the turn of another one, whose connection may not ask it for anything.
+    if let Some(first) = events.first() {
+        followed.go_back_to(first);
     }
-
-    async fn open(&self) {
-        while timeout(PRESS_EVERY, self.unread.room(self.max)).await.is_err() {
-            self.connections.press();
-        }
-    }
+    drop(events);
+    let reserved = room.reserve(most).await;
+    let events = followed.page().await?;
+    // It may have become longer.
+    let held = room.hold(bytes(&events));
+    drop(reserved);
+    Ok((events, held))
 }
 
 impl Following<Follower> {
@@ -261,6 +229,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
+    use crate::options::Options;
 
     /// A follower of numbers below a head. Each is a page of 100 bytes.
     struct Numbers {
@@ -294,16 +263,17 @@ mod tests {
     #[tokio::test]
     async fn pages_that_many_followers_find_at_once_do_not_exceed_the_room_and_none_is_lost() {
         let (log, head) = watch::channel(0);
-        let room = Room { unread: Unread::default(), max: 150, connections: Connections::default() };
+        let options = Options { answer_bytes_in_flight_max: 150, ..Options::default() };
+        let room = Room::of(&options);
         let mut followers: Vec<_> = (0..5).map(|_| Numbers { head: head.clone(), next: 0 }).collect();
-        let mut waiting: Vec<_> = followers.iter_mut().map(|follower| Box::pin(room.page(follower))).collect();
+        let mut waiting: Vec<_> = followers.iter_mut().map(|follower| Box::pin(super::page(&room, follower))).collect();
         for page in &mut waiting {
             assert!(page.as_mut().now_or_never().is_none(), "the log has no event");
         }
         log.send_replace(1);
         let got: Vec<_> = waiting.iter_mut().filter_map(|page| page.as_mut().now_or_never()).collect();
         // The first one fits, and the second one begins while there is room.
-        assert_eq!((got.len(), room.unread.bytes()), (2, 200));
+        assert_eq!((got.len(), options.unread.bytes()), (2, 200));
         drop(got);
         // The last one does not depend on the others, which nobody asks for their pages.
         for page in waiting.into_iter().skip(2).rev() {
@@ -311,7 +281,7 @@ mod tests {
             assert_eq!(events, [0]);
             drop(held);
         }
-        assert_eq!(room.unread.bytes(), 0);
+        assert_eq!(options.unread.bytes(), 0);
     }
 
     fn resumed(number: u64, incarnation: u32, at: Identity, head: u64) -> (u64, bool) {

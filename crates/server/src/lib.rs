@@ -36,6 +36,7 @@ mod problem;
 mod query;
 mod reader;
 mod relays;
+mod room;
 mod route;
 mod router;
 mod schemas;

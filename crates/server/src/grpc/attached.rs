@@ -31,6 +31,7 @@ use super::handlers::settlements;
 use crate::answer::data_bytes;
 use crate::metrics::Counted;
 use crate::problem::Problem;
+use crate::room::Room;
 use crate::scoped::ScopedHandlers;
 use crate::state::Server;
 use crate::unread::HeldBytes;
@@ -69,6 +70,7 @@ pub(super) struct Attached {
     pulled: std::vec::IntoIter<Delivery>,
     /// The guard that counts their bytes as unread.
     held: Option<HeldBytes>,
+    room: Room,
     /// The tokens that are not settled, in the order of delivery, and the ends of their leases.
     unsettled: Vec<(String, Timestamp)>,
     quiet_max: Duration,
@@ -89,6 +91,7 @@ impl Attached {
     pub fn new(server: Arc<Server>, worker: Worker, messages: Messages, credit: u64) -> Result<Self, Problem> {
         Ok(Self {
             quiet_max: server.options.comment_interval,
+            room: Room::of(&server.options),
             _counted: server.follower()?,
             server,
             worker,
@@ -160,9 +163,9 @@ impl Attached {
         let (handlers, handler) = (Arc::clone(&self.worker.handlers), self.worker.handler.clone());
         let max = usize::try_from(self.credit.min(PULL_MAX)).unwrap_or(1);
         let pull = PullBody { max, ..self.worker.pull.clone() };
-        let (unread, unread_max) = (self.server.options.unread.clone(), self.server.options.answer_bytes_in_flight_max);
+        let room = self.room.clone();
         async move {
-            unread.room(unread_max).await;
+            room.open().await;
             handlers.pull(&handler, pull).await
         }
         .boxed()
@@ -174,7 +177,7 @@ impl Attached {
         self.unsettled.retain(|(_, until)| *until > now);
         self.unsettled.extend(deliveries.iter().map(|delivery| (delivery.token.clone(), delivery.until)));
         let bytes = data_bytes(deliveries.iter().map(|delivery| &delivery.event));
-        self.held = Some(self.server.options.unread.hold(bytes));
+        self.held = Some(self.room.hold(bytes));
         self.pulled = deliveries.into_iter();
     }
 

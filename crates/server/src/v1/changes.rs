@@ -30,10 +30,11 @@ use crate::options::Stop;
 use crate::payload::Payload;
 use crate::problem::Problem;
 use crate::query::{Limit, Number, Query};
+use crate::room::Room;
 use crate::route::{Feature, Permission, get};
 use crate::schemas;
 use crate::state::Server;
-use crate::unread::{HeldBytes, Unread};
+use crate::unread::HeldBytes;
 
 /// The refusals of an operation that reads a feed.
 const REFUSES: [Code; 2] = [Code::UnknownCollection, Code::NoFeed];
@@ -151,8 +152,7 @@ async fn follow(
         follower: ChangeFollower::new(records, collection, after),
         page: Vec::new().into_iter(),
         held: None,
-        unread: server.options.unread.clone(),
-        unread_max: server.options.answer_bytes_in_flight_max,
+        room: Room::of(&server.options),
         // The first comment shows that the stream is established.
         greeting: Some(format!(": after {after}, last {last}\n\n").into()),
         caller,
@@ -175,8 +175,7 @@ struct Feed {
     page: std::vec::IntoIter<RecordedChange>,
     /// The guard that counts the page's bytes as unread.
     held: Option<HeldBytes>,
-    unread: Unread,
-    unread_max: usize,
+    room: Room,
     greeting: Option<Bytes>,
     caller: Caller,
     incarnation: u32,
@@ -196,9 +195,9 @@ impl Feed {
             return None;
         }
         if self.page.as_slice().is_empty() {
-            let (unread, max) = (&self.unread, self.unread_max);
+            let room = &self.room;
             let next = async {
-                unread.room(max).await;
+                room.open().await;
                 self.follower.next_page().await
             };
             tokio::select! {
@@ -207,7 +206,7 @@ impl Feed {
                 page = next => match page {
                     Ok(changes) => {
                         self.page = changes.into_iter();
-                        self.held = Some(self.unread.hold(size_of_val(self.page.as_slice())));
+                        self.held = Some(self.room.hold(size_of_val(self.page.as_slice())));
                     }
                     Err(error) => return self.end(error),
                 },

@@ -15,6 +15,7 @@ use super::generated::{
     Attach, Credit, Delivery, Failure, ProcessRequest, ProcessResponse, Settle, SettleResult, Settlement,
 };
 use super::{Client, end, json_of, next, problem, refused};
+use crate::raw::Raw;
 use crate::running::{Running, soon};
 
 /// A worker on one call.
@@ -74,7 +75,10 @@ impl Worker {
 
 /// A server with the handler `billing`, which processes the events of each order in order.
 async fn serving() -> (Running, Client) {
-    let mut options = Options::default();
+    serving_with(Options::default()).await
+}
+
+async fn serving_with(mut options: Options) -> (Running, Client) {
     options.comment_interval = Duration::from_millis(20);
     let server = Running::start_with(options).await;
     let handler = json!({"types": ["placed"], "partition_by": "aggregate", "concurrency": 8,
@@ -157,6 +161,26 @@ async fn a_worker_that_is_gone_gives_back_its_deliveries_before_their_leases_end
     assert_eq!(delivery.attempt, 3);
     assert!(delivery.last_reason.is_some_and(|reason| reason.contains("lost its connection")));
     assert!(worker.settle(&delivery.token, None, 0).await.settled);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_waits_for_room_gets_that_of_a_client_that_does_not_read() {
+    let mut options = Options::default();
+    options.answer_bytes_in_flight_max = 1_000_000;
+    // Only the need for room ends a response that nobody reads.
+    options.write_wait_max = Duration::from_secs(600);
+    let (server, client) = serving_with(options).await;
+    server.commit_batches(1).await;
+    server
+        .commit(&json!({"aggregate": {"name": "order", "id": "o-1"}, "events": [{"type": "placed", "data": {}}]}))
+        .await;
+    // A page of 5 MB is written, because no other response is unread.
+    let mut stalled = Raw::slow_reader(&server, "/v1/log?limit=1000", "application/json").await;
+    let head = stalled.through(b"\r\n\r\n").await.expect("a response");
+    assert!(head.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&head));
+    let mut worker = Worker::attach(&client, 1).await;
+    let delivery = soon("a delivery, because there is room for it", worker.delivery()).await;
+    assert_eq!(delivery.position, 1_000);
 }
 
 #[tokio::test(flavor = "multi_thread")]
