@@ -44,41 +44,23 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// Creates the gate of an operation, whose requests are counted under `label`.
-    pub fn new(server: &Arc<Server>, label: &'static str, permission: Permission, reads_query: bool) -> Self {
+    pub fn new(server: &Arc<Server>, label: &'static str, needs: Needs, reads_query: bool) -> Self {
         Self {
             route: server.metrics.route(label),
             in_flight: server.metrics.in_flight.clone(),
             header_bytes_max: server.options.header_bytes_max,
             drain: Arc::new(Drain::new(&server.options)),
-            needs: Needs { permission, checks_scope: true, checks_event_types: false, checks_streams: false },
+            needs,
             reads_query,
             guarded: server.guard.is_some().then(|| Arc::clone(server)),
             audited: None,
-            traced: Traced::new(server.host.spans(), label, permission),
+            traced: Traced::new(server.host.spans(), label, needs.permission),
         }
     }
 
     /// Records each use of the operation in the audit log.
     pub fn auditing(self, operation: &'static str) -> Self {
         Self { audited: Some(operation), ..self }
-    }
-
-    /// Leaves the check of the scope to the handler.
-    pub fn without_scope(mut self) -> Self {
-        self.needs.checks_scope = false;
-        self
-    }
-
-    /// Leaves the check of event types to the handler, and so admits callers that are restricted to some.
-    pub fn checking_event_types(mut self) -> Self {
-        self.needs.checks_event_types = true;
-        self
-    }
-
-    /// Leaves the check of streams to the handler, and so admits callers that are restricted to some.
-    pub fn checking_streams(mut self) -> Self {
-        self.needs.checks_streams = true;
-        self
     }
 
     /// Wraps the body of `request` so that it drains itself.

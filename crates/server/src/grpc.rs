@@ -32,9 +32,9 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 
-use crate::gate::Gate;
 use crate::payload::Payload;
 use crate::route::{Feature, Permission, get};
+use crate::security::Needs;
 use crate::state::Server;
 
 pub(crate) use speaking::{is_grpc, speaking};
@@ -61,11 +61,7 @@ async fn protocol() -> Response {
 pub(crate) struct Method {
     /// Its path, `/annals.v1.SERVICE/METHOD`, which is also the metrics label.
     pub path: &'static str,
-    permission: Permission,
-    /// Whether its messages name the scope, so that it checks the scope itself.
-    names_scope: bool,
-    checks_event_types: bool,
-    checks_streams: bool,
+    pub needs: Needs,
     pub methods: MethodRouter<Arc<Server>>,
 }
 
@@ -77,35 +73,27 @@ impl Method {
         T: 'static,
     {
         let methods = on(MethodFilter::POST, handler);
-        Self { path, permission, names_scope: false, checks_event_types: false, checks_streams: false, methods }
+        Self { path, needs: Needs::new(permission), methods }
     }
 
     /// Leaves the check of the scope to the method, whose messages name it.
     fn naming_scope(self) -> Self {
-        Self { names_scope: true, ..self }
+        Self { needs: self.needs.without_scope(), ..self }
     }
 
     /// Admits callers that are restricted to event types: the method checks what it commits or reads.
     fn checking_event_types(self) -> Self {
-        Self { checks_event_types: true, ..self }
+        Self { needs: self.needs.checking_event_types(), ..self }
     }
 
     /// Admits callers that are restricted to streams: the method checks the stream that it reads.
     fn checking_streams(self) -> Self {
-        Self { checks_streams: true, ..self }
-    }
-
-    /// Returns the gate of the method.
-    pub fn gate(&self, server: &Arc<Server>) -> Gate {
-        let gate = Gate::new(server, self.path, self.permission, false);
-        let gate = if self.names_scope { gate.without_scope() } else { gate };
-        let gate = if self.checks_event_types { gate.checking_event_types() } else { gate };
-        if self.checks_streams { gate.checking_streams() } else { gate }
+        Self { needs: self.needs.checking_streams(), ..self }
     }
 
     /// Returns whether the method only reads, so that the caller's deadline ends it.
     pub fn reads(&self) -> bool {
-        self.permission == Permission::Reader
+        self.needs.permission == Permission::Reader
     }
 }
 
@@ -151,6 +139,6 @@ mod tests {
     fn every_method_of_the_protocol_has_the_permission_that_the_protocol_says() {
         let served: Vec<_> = methods().iter().map(|method| (method.path.to_owned(), method.reads())).collect();
         assert_eq!(served, declared());
-        assert!(methods().iter().all(|method| method.permission != Permission::Open));
+        assert!(methods().iter().all(|method| method.needs.permission != Permission::Open));
     }
 }

@@ -101,7 +101,7 @@ fn build(features: Vec<Feature>) -> OpenApi {
 
 fn describe(tag: &str, operation: Operation, schemas: &mut Vec<Named>) -> utoipa::openapi::path::Operation {
     let refusals = refusals(&operation);
-    let Operation { permission, id, summary, inputs, body, answers, audited, .. } = operation;
+    let Operation { needs, id, summary, inputs, body, answers, audited, .. } = operation;
     let mut described = OperationBuilder::new().tag(tag).operation_id(Some(id)).summary(Some(summary));
     for parameter in inputs.parameters {
         described = described.parameter(parameter);
@@ -126,9 +126,9 @@ fn describe(tag: &str, operation: Operation, schemas: &mut Vec<Named>) -> utoipa
     for (status, codes) in refusals {
         described = described.response(status.to_string(), problem(codes));
     }
-    let said = ExtensionsBuilder::new().add("x-annals-permission", json!(permission.as_str()));
+    let said = ExtensionsBuilder::new().add("x-annals-permission", json!(needs.permission.as_str()));
     let said = said.add("x-annals-audited", json!(audited)).build();
-    if permission != Permission::Open {
+    if needs.permission != Permission::Open {
         described = described.security(SecurityRequirement::new::<_, [&str; 0], &str>(BEARER, []));
     }
     described.extensions(Some(said)).build()
@@ -146,10 +146,10 @@ fn problem(codes: Vec<Code>) -> utoipa::openapi::Response {
 fn refusals(operation: &Operation) -> BTreeMap<u16, Vec<Code>> {
     let mut codes = vec![Code::InvalidPath, Code::HeadersTooLarge, Code::Internal, Code::NotReady];
     // Health checks and scrapers may send any query.
-    if !operation.inputs.query || operation.permission != Permission::Open {
+    if !operation.inputs.query || operation.needs.permission != Permission::Open {
         codes.push(Code::InvalidQuery);
     }
-    if operation.permission != Permission::Open {
+    if operation.needs.permission != Permission::Open {
         codes.extend([Code::Unauthenticated, Code::Forbidden, Code::RateLimited]);
     }
     if operation.inputs.caller {

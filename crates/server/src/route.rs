@@ -18,6 +18,7 @@ use crate::accept::Accept;
 use crate::caller::Caller;
 use crate::payload::Payload;
 use crate::query::Query;
+use crate::security::Needs;
 use crate::state::Server;
 
 /// The permission that an operation requires.
@@ -67,7 +68,7 @@ pub(crate) struct Operation {
     pub method: HttpMethod,
     /// The path, which is also the metrics label.
     pub path: &'static str,
-    pub permission: Permission,
+    pub needs: Needs,
     /// The operation's name in generated clients.
     pub id: &'static str,
     pub summary: &'static str,
@@ -78,12 +79,6 @@ pub(crate) struct Operation {
     pub refusals: &'static [Code],
     /// Whether each use of it is recorded in the audit log.
     pub audited: bool,
-    /// Whether the scope is part of the definition that the operation is about, so that the handler checks it instead of the gate.
-    pub scope_in_definition: bool,
-    /// Whether the handler checks event types. If so, callers that are restricted to event types are admitted.
-    pub checks_event_types: bool,
-    /// Whether the handler checks streams. If so, callers that are restricted to streams are admitted.
-    pub checks_streams: bool,
     pub methods: MethodRouter<Arc<Server>>,
 }
 
@@ -107,16 +102,13 @@ impl Draft {
             audited,
             method,
             path,
-            permission,
+            needs: Needs::new(permission),
             id,
             summary,
             inputs,
             body: None,
             answers,
             refusals: &[],
-            scope_in_definition: false,
-            checks_event_types: false,
-            checks_streams: false,
             methods,
         }
     }
@@ -141,24 +133,25 @@ impl Operation {
         Self { audited: true, ..self }
     }
 
-    /// Leaves the check of the scope to the handler, which accesses its resources through [`scoped`](crate::scoped).
+    /// Leaves the check of the scope to the handler, because the definition that the operation is about contains the scope. The handler
+    /// accesses its resources through [`scoped`](crate::scoped).
     #[must_use]
     pub fn with_scope_in_definition(self) -> Self {
-        Self { scope_in_definition: true, ..self }
+        Self { needs: self.needs.without_scope(), ..self }
     }
 
     /// Admits callers that are restricted to event types: the handler checks what it commits or reads with
     /// [`event_types`](crate::event_types).
     #[must_use]
     pub fn checking_event_types(self) -> Self {
-        Self { checks_event_types: true, ..self }
+        Self { needs: self.needs.checking_event_types(), ..self }
     }
 
     /// Admits callers that are restricted to streams: the handler checks the stream that it reads with
     /// [`granted_streams`](crate::granted_streams).
     #[must_use]
     pub fn checking_streams(self) -> Self {
-        Self { checks_streams: true, ..self }
+        Self { needs: self.needs.checking_streams(), ..self }
     }
 
     /// Allows any query, which the handler ignores.

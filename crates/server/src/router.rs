@@ -13,6 +13,7 @@ use crate::gate::{Gate, gate};
 use crate::options::Options;
 use crate::problem::Problem;
 use crate::route::{Feature, Permission};
+use crate::security::Needs;
 use crate::site::Site;
 use crate::state::Server;
 use crate::{errors, grpc, health, metrics, openapi, v1};
@@ -105,22 +106,19 @@ pub(crate) fn build(store: Arc<dyn Store>, options: Options) -> (Router, Arc<Ser
     let paths = || PATHS.iter().chain(grpc::PATHS.iter()).copied();
     let server = Arc::new(Server::new(store, options, paths().chain([UNKNOWN])));
     // A request that matches no operation is refused for that reason, and not for its query.
-    let around = |label| from_fn_with_state(Gate::new(&server, label, Permission::Open, true), gate);
+    let around = |label| from_fn_with_state(Gate::new(&server, label, Needs::new(Permission::Open), true), gate);
     let mut router = Router::new();
     for path in paths() {
         let refused = MethodRouter::new().fallback(method_not_allowed).layer(around(path));
         router = router.route(path, refused);
     }
     for operation in features().into_iter().flat_map(|feature| feature.operations) {
-        let gated = Gate::new(&server, operation.path, operation.permission, operation.inputs.query);
+        let gated = Gate::new(&server, operation.path, operation.needs, operation.inputs.query);
         let gated = if operation.audited { gated.auditing(operation.id) } else { gated };
-        let gated = if operation.scope_in_definition { gated.without_scope() } else { gated };
-        let gated = if operation.checks_event_types { gated.checking_event_types() } else { gated };
-        let gated = if operation.checks_streams { gated.checking_streams() } else { gated };
         router = router.route(operation.path, operation.methods.route_layer(from_fn_with_state(gated, gate)));
     }
     for method in grpc::methods() {
-        let gated = from_fn_with_state(method.gate(&server), gate);
+        let gated = from_fn_with_state(Gate::new(&server, method.path, method.needs, false), gate);
         let speaking = from_fn_with_state(method.reads(), grpc::speaking);
         router = router.route(method.path, method.methods.route_layer(gated).route_layer(speaking));
     }

@@ -79,6 +79,31 @@ pub(crate) struct Needs {
     pub checks_streams: bool,
 }
 
+impl Needs {
+    /// Returns the requirements of an operation whose handler checks nothing.
+    pub const fn new(permission: Permission) -> Self {
+        Self { permission, checks_scope: true, checks_event_types: false, checks_streams: false }
+    }
+
+    /// Leaves the check of the scope to the handler.
+    #[must_use]
+    pub const fn without_scope(self) -> Self {
+        Self { checks_scope: false, ..self }
+    }
+
+    /// Leaves the check of event types to the handler, and so admits callers that are restricted to some.
+    #[must_use]
+    pub const fn checking_event_types(self) -> Self {
+        Self { checks_event_types: true, ..self }
+    }
+
+    /// Leaves the check of streams to the handler, and so admits callers that are restricted to some.
+    #[must_use]
+    pub const fn checking_streams(self) -> Self {
+        Self { checks_streams: true, ..self }
+    }
+}
+
 /// The guard of a server, which authenticates and authorises requests.
 pub(crate) struct Guard {
     system_tenant: String,

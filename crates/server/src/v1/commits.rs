@@ -21,6 +21,7 @@ use crate::problem::Problem;
 use crate::route::{Feature, Permission, post};
 use crate::schemas;
 use crate::scoped::ScopedHandlers;
+use crate::security::Needs;
 use crate::source::Source;
 use crate::state::Server;
 
@@ -64,7 +65,7 @@ pub(super) const REFUSALS: &[Code] = COMMIT_REFUSALS.split_at(2).1;
 
 /// Returns the gate of the operation, for connections that call it without the router.
 pub(crate) fn gate(server: &Arc<Server>) -> Gate {
-    Gate::new(server, PATH, PERMISSION, false).checking_event_types()
+    Gate::new(server, PATH, Needs::new(PERMISSION).checking_event_types(), false)
 }
 
 async fn commit(State(server): State<Arc<Server>>, request: axum::extract::Request) -> Response {
