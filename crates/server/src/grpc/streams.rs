@@ -85,8 +85,7 @@ async fn append(State(server): State<Arc<Server>>, caller: Caller, request: Requ
         included: asked.included.into_iter().map(included).collect(),
         ..Verdicts::new(asked.stream, asked.from..asked.to)
     };
-    let _place = server.place("retry the same append in a moment")?;
-    let appended = streams.append(verdicts).await?;
+    let appended = v1::verdicts::make(&server, &*streams, verdicts).await?;
     let (from, to) = (appended.positions.start, appended.positions.end);
     Ok(frames::answered(&AppendResponse { from, to, duplicate: appended.duplicate }))
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use annals_core::Code;
 use annals_core::wire::{AppendedAnswer, VerdictsBody, parse_json};
+use annals_core::{Appended, Code, Streams, Verdicts};
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -32,7 +32,7 @@ pub(crate) fn feature() -> Feature {
     Feature::new("Streams", [append])
 }
 
-/// `POST /v1/streams/{name}/verdicts`. Verdicts share the places of commits in flight.
+/// `POST /v1/streams/{name}/verdicts`.
 async fn append(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
@@ -45,8 +45,13 @@ async fn append(
     let held = body::read(&server, &parts, body).await?;
     let bytes = held.bytes.clone();
     let verdicts: VerdictsBody = parse(held.bytes.len(), move || parse_json(&bytes)).await??;
-    let _place = server.place("retry the same append in a moment")?;
-    let appended = streams.append(verdicts.of(name)).await?;
+    let appended = make(&server, &*streams, verdicts.of(name)).await?;
     let status = if appended.duplicate { StatusCode::OK } else { StatusCode::CREATED };
     json(status, &AppendedAnswer::from(appended))
+}
+
+/// Appends verdicts, if there is a place for them. They share the places of commits in flight.
+pub(crate) async fn make(server: &Server, streams: &dyn Streams, verdicts: Verdicts) -> Result<Appended, Problem> {
+    let _place = server.place("retry the same append in a moment")?;
+    Ok(streams.append(verdicts).await?)
 }
