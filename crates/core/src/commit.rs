@@ -270,6 +270,12 @@ impl NewCommit {
         self.events.iter().map(bytes).sum::<usize>() + self.keys.content_bytes()
     }
 
+    /// Returns whether a header of this size is allowed: at most [`limits::HEADER_BYTES_MAX`], and at most [`limits::COMMIT_BYTES_MAX`] times
+    /// the number of events, because it is read with each of them.
+    pub(crate) fn may_have_header_of(&self, bytes: usize) -> bool {
+        bytes <= limits::HEADER_BYTES_MAX && bytes.saturating_mul(self.events.len()) <= limits::COMMIT_BYTES_MAX
+    }
+
     fn validate_header(&self) -> Result<(), Invalid> {
         let mut bytes = 0;
         for (key, value) in &self.header {
@@ -280,8 +286,8 @@ impl NewCommit {
             let message = format!("holds {bytes} bytes; at most {} are allowed", limits::HEADER_BYTES_MAX);
             return Err(Invalid::new(Code::InvalidHeader, "header", message));
         }
-        let (count, most) = (self.events.len(), limits::COMMIT_BYTES_MAX);
-        if bytes.saturating_mul(count) > most {
+        if !self.may_have_header_of(bytes) {
+            let (count, most) = (self.events.len(), limits::COMMIT_BYTES_MAX);
             let message = format!(
                 "holds {bytes} bytes, which are read with each of {count} events; at most {most} bytes are allowed for all together, so \
                  shorten it or commit fewer events at once"

@@ -9,7 +9,7 @@ use std::fmt;
 
 use bytestring::ByteString;
 
-use crate::{NewCommit, limits};
+use crate::NewCommit;
 
 /// The name of the HTTP header, and of the entry in a commit's header.
 pub const TRACEPARENT: &str = "traceparent";
@@ -84,8 +84,7 @@ impl TraceContext {
         let value = self.to_string();
         let bytes: usize = commit.header.iter().map(|(key, value)| key.len() + value.len()).sum();
         let bytes = bytes + TRACEPARENT.len() + value.len();
-        let has_room = bytes <= limits::HEADER_BYTES_MAX && bytes * commit.events.len() <= limits::COMMIT_BYTES_MAX;
-        if has_room && !commit.header.iter().any(named) {
+        if commit.may_have_header_of(bytes) && !commit.header.iter().any(named) {
             commit.header.push((ByteString::from_static(TRACEPARENT), value.into()));
         }
     }
@@ -170,7 +169,7 @@ pub trait Spans: Send + Sync + 'static {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Data, NewEvent};
+    use crate::{Data, NewEvent, limits};
 
     const VALID: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
