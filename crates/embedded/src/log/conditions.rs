@@ -202,19 +202,21 @@ impl From<Stop> for StoreError {
 }
 
 /// What a search has cost so far, and its limit.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Work {
     steps: u64,
     most: Option<u64>,
     /// The number of frames decoded.
+    #[cfg(test)]
     frames: u64,
     /// The number of terms looked up in an index.
+    #[cfg(test)]
     looked_up: u64,
 }
 
 impl Work {
     fn without_limit() -> Self {
-        Self { steps: 0, most: None, frames: 0, looked_up: 0 }
+        Self::default()
     }
 
     fn at_most(steps: u64) -> Self {
@@ -244,7 +246,10 @@ impl Work {
 
     /// Counts a term that is about to be looked up.
     fn look_up(&mut self) -> Result<(), Stop> {
-        self.looked_up += 1;
+        #[cfg(test)]
+        {
+            self.looked_up += 1;
+        }
         self.spend(1)
     }
 
@@ -254,7 +259,10 @@ impl Work {
     /// [`Stop::Later`] if the limit is exceeded.
     pub(super) fn decode(&mut self, frames: usize, bytes: u64) -> Result<(), Stop> {
         self.spend(frames as u64 + bytes / BYTES_OF_A_STEP)?;
-        self.frames += frames as u64;
+        #[cfg(test)]
+        {
+            self.frames += frames as u64;
+        }
         Ok(())
     }
 }
