@@ -5,7 +5,8 @@
 //!
 //! One index is chosen by what the condition says about its fields. Words are different: how many records have one depends on the word.
 //! A text search therefore has several plans, and reading tells which of them is the best (race.rs). So has a condition of which any of
-//! several parts must hold: the records of all these parts together, or those in the order of the sort.
+//! several parts must hold: the records of all these parts together, or those in the order of the sort, or all records if no index has
+//! that order.
 //!
 //! If a field may have one of several values, or a text one of several words, there is a range for each. Each range is in order, and the
 //! ranges are merged if that is the order of the sort (merged.rs).
@@ -95,8 +96,7 @@ pub(super) fn plans(
     let Some((known, search)) = text else {
         let best = of_entries.fold(of_documents, better).1;
         let union = if best.narrow { None } else { any_of_parts(collection, &parts) };
-        let is_left = best.ordered != Ordered::No || union.is_none();
-        return Ok(union.into_iter().chain(is_left.then_some(best)).collect());
+        return Ok(union.into_iter().chain([best]).collect());
     };
     let words = words(known, &TextSearch::new(search), parts.len() == 1, sort);
     let mut candidates: Vec<_> = std::iter::once(of_documents).chain(of_entries).collect();

@@ -2,11 +2,12 @@
 //!
 //! A text search for a rare word is best answered by reading and sorting the records that have it; one for a frequent word by reading
 //! records in the order of the sort until enough of them have it. The same holds for a condition of which any of several parts must hold.
-//! No statistics say which it is, so the plans race, with as many places for
-//! each as for the others, twice as many in each round. A plan whose records must all be read and sorted first counts its entries, which
-//! costs little; once it has counted them all, no other plan has read more places than that, and it reads them. So a page takes about twice
-//! what the best plan alone would take, at most. Only the union of several parts, in an order that no index has, is not compared with
-//! reading all records.
+//! If no index has the order of the sort, all records are read instead: the parts together may have more entries than there are records.
+//!
+//! No statistics say which it is, so the plans race, with as many places for each as for the others, twice as many in each round. A plan
+//! whose records must all be read and sorted first counts its entries, which costs little; once it has counted them all, no other plan has
+//! read more places than that, and it reads them. All records are not counted first, because that would read them. So a page takes about
+//! twice what the best plan alone would take, at most.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -96,7 +97,7 @@ struct Attempt<'q> {
     /// The number of the index, or 0 for the documents.
     source: u32,
     ordered: Ordered,
-    /// If places are counted before they are read: the scan that counts them.
+    /// If entries are counted before their records are read: the scan that counts them.
     counting: Option<Counting>,
     /// What was read in order to count.
     counted: Examined,
@@ -138,7 +139,7 @@ impl<'q> Attempt<'q> {
             _ => None,
         };
         let matcher = (!plan.exact).then_some(matcher);
-        let counting = (counts && ordered == Ordered::No).then(|| Counting::new(&plan, collection));
+        let counting = (counts && ordered == Ordered::No && plan.narrow).then(|| Counting::new(&plan, collection));
         let mut scan = Scan::new(plan, collection);
         let mut order = after.map(|position| position.order.clone());
         let place = after.and_then(|position| position.place.as_ref());

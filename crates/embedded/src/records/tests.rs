@@ -279,14 +279,15 @@ fn words_are_looked_up_in_the_text_index_or_read_in_the_order_of_the_sort() {
 }
 
 #[test]
-fn any_of_several_parts_is_looked_up_by_all_of_them_or_read_in_the_order_of_the_sort() {
+fn any_of_several_parts_is_looked_up_by_all_of_them_or_read_in_the_order_of_the_sort_or_wholly() {
     let of = collection([Index::from(Index::on("a")), Index::on("b").into(), Index::on("n").into(), text()]);
     let (a, b) = (|| Condition::eq("a", 1), || Condition::eq("b", 1));
     let any = || query(Condition::or([a(), Condition::and([b(), Condition::gt("x", 1)])]));
     let united = |query: RecordQuery| all_planned(&of, &query).iter().map(|plan| plan.united.len()).collect::<Vec<_>>();
     assert_eq!(all_used(&of, any().descending("n")), [("b_1".to_owned(), false), ("n_1".to_owned(), true)]);
     assert_eq!(united(any().descending("n")), [1, 0]);
-    assert_eq!(united(any().descending("x")), [1]);
+    assert_eq!(all_used(&of, any().descending("x")), [("b_1".to_owned(), false), ("documents".to_owned(), false)]);
+    assert_eq!(united(any().descending("x")), [1, 0]);
     assert_eq!(united(query(Condition::or([a(), b(), Condition::eq("_id", 1)]))), [2, 0]);
     assert_eq!(united(query(Condition::or([a(), Condition::eq("x", 1)]))), [0], "all records are read for one of them");
     assert_eq!(united(query(Condition::and([a(), Condition::or([a(), b()])]))), [0], "the first part is enough");

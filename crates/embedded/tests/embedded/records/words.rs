@@ -241,6 +241,14 @@ fn a_page_reads_little_of_a_store_whether_its_word_is_frequent_or_rare() {
         has_read(&explain(few).await, "k_1_n_-1, n_1", 50, 3 * 107, 2 * 107);
         let many = any(Condition::lt("k", 40), Condition::gte("n", 0));
         has_read(&explain(many).await, "n_1", 50, 2 * 51, 51);
+        // No index has this order, so all matches are sorted: found by the entries of both fields, unless there are more than records.
+        let any = |one, other| RecordQuery::new(THINGS).matching(Condition::or([one, other])).descending("m");
+        let few = explain(any(Condition::eq("k", 7), Condition::eq("n", 3))).await;
+        has_read(&few, "k_1_n_-1, n_1", 50, 2 * 107, 2 * 107);
+        let many = explain(any(Condition::lt("k", 40), Condition::gte("n", 0))).await;
+        let all = MANY as u64;
+        assert_eq!((many.index.as_deref(), many.found, many.documents_examined), (None, 50, all), "{many:?}");
+        assert!(many.sorted && many.entries_examined <= 2 * all, "{many:?}");
         let page = records.find(matching("late").descending("n").limit(50)).await.expect("the page is read");
         let next = explain(matching("late").descending("n").after(page.next.expect("there is more"))).await;
         has_read(&next, WORDS, 50, late, late);
