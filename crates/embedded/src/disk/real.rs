@@ -1,5 +1,7 @@
 //! A folder of the operating system.
 
+mod links;
+
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::num::NonZeroU64;
@@ -23,6 +25,9 @@ const LOCK_FILE: &str = "lock";
 /// file system cannot lock folders (NFS), only the file is locked. While the lock is held, every call that opens a file for writing, or
 /// renames or removes one, first checks that `lock` is still the locked file. A folder that was moved away and replaced is therefore not
 /// written to.
+///
+/// A file that is opened for writing and has other names (hard links) is first replaced by a copy of its own, so that a copy of the
+/// folder that was made of hard links is not written to either.
 pub struct RealDisk {
     root: PathBuf,
     held: Arc<Mutex<Option<FileId>>>,
@@ -126,9 +131,12 @@ impl Disk for RealDisk {
         // Without this, opening a named pipe would wait for a writer forever. It has no effect on files.
         options.custom_flags(OFlags::NONBLOCK.bits() as i32);
         let path = self.path(path);
-        let file = options.open(&path)?;
+        let mut file = options.open(&path)?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::other(format!("{} is not a file", path.display())));
+        }
+        if open == Open::Write && links::is_shared(&file)? {
+            file = self.own_copy(&path, &file)?;
         }
         let place = if open == Open::Read { None } else { self.place_of(&file, path) };
         Ok(Arc::new(RealFile { file, slow: AtomicBool::new(false), place }))
@@ -168,13 +176,18 @@ impl Disk for RealDisk {
 
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
         let folder = Self::lock_folder(&self.root, File::try_lock)?;
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.path(LOCK_FILE))?;
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.path(LOCK_FILE))?;
         file.try_lock().map_err(not_taken)?;
-        let id = id_of(&file.metadata()?);
-        if self.id_of_lock()? != id {
+        if self.id_of_lock()? != id_of(&file.metadata()?) {
             // The file was replaced between opening and locking it.
             return Err(io::ErrorKind::WouldBlock.into());
         }
+        // Where folders cannot be locked, another process might take the new file between its creation and its lock.
+        if folder.is_some() && links::is_shared(&file)? {
+            file = self.own_lock()?;
+        }
+        let id = id_of(&file.metadata()?);
         *locked(&self.held) = Some(id);
         Ok(Box::new(Guard { _files: folder.into_iter().chain([file]).collect(), held: self.held.clone() }))
     }
