@@ -4,10 +4,10 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::{LOCK_FILE, RealDisk, not_taken};
+use super::{LOCK_FILE, PRIVATE, RealDisk, not_taken};
 use crate::disk::Disk;
 use crate::whole::UNFINISHED;
 
@@ -49,7 +49,7 @@ impl RealDisk {
     pub(super) fn own_lock(&self) -> io::Result<File> {
         let path = self.path(LOCK_FILE);
         fs::remove_file(&path)?;
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(self.modes.file).open(path)?;
         file.try_lock().map_err(not_taken)?;
         Ok(file)
     }
@@ -62,7 +62,7 @@ fn copied(from: &File, to: &Path) -> io::Result<File> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let copy = OpenOptions::new().read(true).write(true).create_new(true).open(to)?;
+    let copy = OpenOptions::new().read(true).write(true).create_new(true).mode(PRIVATE.file).open(to)?;
     let (mut buffer, mut offset) = (vec![0; STEP], 0);
     loop {
         let got = match from.read_at(&mut buffer, offset) {
