@@ -1,4 +1,4 @@
-//! Seals on numbers that are given out, so that only who received a number can present it again.
+//! Seals on numbers that are given out, so that only the receiver of a number can present it again.
 
 use annals_core::Randomness;
 use siphasher::sip128::SipHasher13;
