@@ -21,9 +21,9 @@ use annals_embedded::disk::{Disk, RealDisk};
 use annals_embedded::operations::{self, Source};
 
 pub use annals_embedded::operations::{
-    CheckReport, CheckedLog, CheckedMap, Cut, CutStream, Finding, LogManifest, Manifest, OperationError, PackReport,
-    PackedLog, Progress, Receiver, RecoveredLog, Reindexed, Repair, Restore, Restored, RestoredLog, RestoredMap,
-    SegmentManifest, StoredFile, TenantManifest,
+    CheckReport, CheckedLog, CheckedMap, Cut, CutStream, Finding, Leftovers, LogManifest, Manifest, OperationError,
+    PackReport, PackedLog, Progress, Receiver, RecoveredLog, Reindexed, Repair, Restore, Restored, RestoredLog,
+    RestoredMap, SegmentManifest, StoredFile, TenantManifest,
 };
 
 use crate::compose::folder;
