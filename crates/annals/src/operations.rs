@@ -21,9 +21,9 @@ use annals_embedded::disk::{Disk, RealDisk};
 use annals_embedded::operations::{self, Source};
 
 pub use annals_embedded::operations::{
-    CheckReport, CheckedLog, CheckedMap, Cut, CutStream, Finding, LogManifest, Manifest, OperationError, PackReport,
-    PackedLog, Progress, Receiver, RecoveredLog, Reindexed, Repair, Restore, Restored, RestoredLog, RestoredMap,
-    SegmentManifest, StoredFile, TenantManifest,
+    CheckReport, CheckedLog, CheckedMap, Cut, CutStream, Finding, Leftovers, LogManifest, Manifest, OperationError,
+    PackReport, PackedLog, Progress, Receiver, RecoveredLog, Reindexed, Repair, Restore, Restored, RestoredLog,
+    RestoredMap, SegmentManifest, StoredFile, TenantManifest,
 };
 
 use crate::compose::folder;
@@ -80,7 +80,7 @@ pub fn keep_backup(to: &Path) -> Result<Receiver, OperationError> {
     match (to.extension() == Some(OsStr::new("tar")), to.file_name().and_then(OsStr::to_str)) {
         (true, Some(name)) => Receiver::into_file(folder_of(to), name),
         (true, None) => Err(OperationError::new(Code::InvalidConfig, format!("{} is not UTF-8", to.display()))),
-        (false, _) => Receiver::into_folder(Arc::new(RealDisk::new(to))),
+        (false, _) => Receiver::into_folder(Arc::new(RealDisk::for_backup(to))),
     }
 }
 
@@ -105,5 +105,5 @@ pub fn restore(from: &Path, url: &str, what: &Restore, progress: Progress<'_>) -
 
 fn folder_of(file: &Path) -> Arc<dyn Disk> {
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Arc::new(RealDisk::new(parent))
+    Arc::new(RealDisk::for_backup(parent))
 }

@@ -17,7 +17,7 @@ use crate::handlers::Reason;
 pub use body::{OnError, OnOutage, ReplayBody, ReplayOrder, ReplayTarget, ReplayType};
 pub use error::ReplayError;
 pub use file::{FileRecord, REPLAY_FILES};
-pub use inbox::{INBOX, InboxRecord, inbox_token, is_inbox_token, of_token};
+pub use inbox::{INBOX, InboxRecord, InboxToken, inbox_token, is_inbox_token, of_token};
 pub use session::{After, ReplayState, Sent};
 pub use status::{PreviewBody, ReplayPage, ReplayPreview, ReplayStatus, SessionError};
 pub use stored::{REPLAY_SESSIONS, ReplayProgress, ReplaySession, SessionErrorRecord};

@@ -20,8 +20,8 @@ use crate::refused::cannot_open;
 
 pub(crate) use backup::{INTERRUPTED, MapImage, Taking, TenantImage, is_interrupted};
 pub use backup::{
-    LogManifest, Manifest, Receiver, Restore, Restored, RestoredLog, RestoredMap, SegmentManifest, Source, StoredFile,
-    TenantManifest, restore,
+    Leftovers, LogManifest, Manifest, Receiver, Restore, Restored, RestoredLog, RestoredMap, SegmentManifest, Source,
+    StoredFile, TenantManifest, restore,
 };
 pub use check::{CheckReport, CheckedLog, CheckedMap, Finding, check};
 pub use pack::{PackReport, PackedLog, RecoveredLog, pack};

@@ -13,6 +13,7 @@ mod body;
 mod caller;
 mod connections;
 mod cors;
+mod date;
 mod direct;
 mod documents;
 mod door;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals_core::{QueryGuard, limits};
+use annals_core::{Clock, QueryGuard, Timestamp, limits};
 use annals_runtime::{Host, HostOptions};
+use annals_system::SystemClock;
 use tokio::sync::watch;
 
 use crate::connections::Connections;
@@ -78,6 +79,8 @@ pub struct Options {
     pub(crate) unread: Unread,
     /// The open connections.
     pub(crate) connections: Connections,
+    /// The machine's clock, which the HTTP library reads as well.
+    pub(crate) machine_time: fn() -> Timestamp,
 }
 
 impl Default for Options {
@@ -110,6 +113,7 @@ impl Default for Options {
             stop: Stop::default(),
             unread: Unread::default(),
             connections: Connections::default(),
+            machine_time: || SystemClock.now(),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::future::{self, Future};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use annals_core::Store;
@@ -25,6 +26,7 @@ use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
 use crate::cors::Cors;
+use crate::date;
 use crate::direct::Direct;
 use crate::door::Door;
 use crate::grpc;
@@ -246,16 +248,24 @@ impl Connection {
             None => Wire::Plain(stream),
             Some(tls) => Wire::Tls(Box::new(secured(tls, stream, options, reader).await?)),
         };
-        let builder = match &wire {
-            Wire::Plain(_) => builder(options),
+        let dated = date::can_state((options.machine_time)());
+        if !dated {
+            tracing::warn!("the machine's clock is not between the years 1970 and 9999; only HTTP/2 is served");
+        }
+        let (builder, maybe_http1) = match &wire {
+            Wire::Plain(_) if dated => (builder(options), true),
+            Wire::Plain(_) => (builder(options).http2_only(), false),
             // ALPN has determined the version, so the deadline for the headers can begin at once.
-            Wire::Tls(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => builder(options).http2_only(),
-            Wire::Tls(_) => builder(options).http1_only(),
+            Wire::Tls(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
+                (builder(options).http2_only(), false)
+            }
+            Wire::Tls(_) => (builder(options).http1_only(), true),
         };
         let handover = Handover::of(wire);
         let service = service_fn(|request: Request<Incoming>| {
             let (api, cors, current) = (Arc::clone(&self.api), self.cors.clone(), Arc::clone(reader));
             let parting = (*request.method() == Method::GET).then(|| (Arc::clone(&handover), request.version()));
+            let (http2, machine_time) = (request.version() == Version::HTTP_2, self.options.machine_time);
             // Boxed, because the connection would otherwise keep room for this future as long as it lives.
             let answered = Box::pin(async move {
                 let allowed = cors.as_ref().and_then(|cors| cors.answers(&request));
@@ -265,6 +275,10 @@ impl Connection {
                 };
                 if let Some(allowed) = allowed {
                     allowed.put(response.headers_mut());
+                }
+                if http2 {
+                    // Over HTTP/1 the library writes the header itself.
+                    response.headers_mut().entry(header::DATE).or_insert_with(|| date::header(machine_time()));
                 }
                 Ok::<_, Infallible>(match parting {
                     Some((handover, version)) => handover.part(version, response),
@@ -277,8 +291,15 @@ impl Connection {
         let mut gone = pin!(reader.gone());
         let mut stopping = false;
         let ended = loop {
+            let served = future::poll_fn(|cx| {
+                if maybe_http1 && !date::can_state((options.machine_time)()) {
+                    // The library would panic.
+                    return Poll::Ready(Err("the machine's clock is not between the years 1970 and 9999".into()));
+                }
+                connection.as_mut().poll(cx)
+            });
             tokio::select! {
-                ended = connection.as_mut() => break ended,
+                ended = served => break ended,
                 () = handover.written() => return handover.take(),
                 why = gone.as_mut() => {
                     tracing::debug!(why, "closed a connection");
@@ -403,15 +424,67 @@ fn builder(options: &Options) -> Builder<TokioExecutor> {
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BYTES_MAX)
+        // It panics outside of the years 1970 to 9999.
+        .auto_date_header(false)
         .keep_alive_interval(Duration::from_secs(30));
     builder
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+    use annals_core::Timestamp;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::sync::Semaphore;
 
     use super::*;
+
+    /// Serves one connection of a machine whose clock shows this time, and returns its address.
+    async fn serving_at(machine_time: fn() -> Timestamp) -> SocketAddr {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let options = Options { machine_time, ..Options::default() };
+        let api = Arc::new(Opening::new(Obstacle::default(), &options));
+        let place = Arc::new(Semaphore::new(1)).acquire_owned().await.expect("a place");
+        let connection = Connection { api, cors: None, options: Arc::new(options), _place: place };
+        tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.expect("a connection");
+            connection.serve(stream).await;
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn a_clock_past_the_year_9999_ends_connections_of_http1_and_no_others() {
+        let client = reqwest::Client::builder().http2_prior_knowledge().no_proxy().build().expect("a client");
+        let address = serving_at(past_9999).await;
+        let answer = timeout(ANSWER_MAX, client.get(format!("http://{address}/health/live")).send()).await;
+        let answer = answer.expect("in time").expect("an answer");
+        assert_eq!(answer.status(), 200);
+        assert_eq!(answer.headers()[header::DATE], "Fri, 31 Dec 9999 23:59:59 GMT");
+        let times: [(fn() -> Timestamp, bool); 2] = [(of_2026, true), (past_9999, false)];
+        for (time, answered) in times {
+            let mut stream = TcpStream::connect(serving_at(time).await).await.expect("a connection");
+            let request = "GET /health/live HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+            stream.write_all(request.as_bytes()).await.expect("written");
+            let mut answer = Vec::new();
+            // A connection that is closed before its request was read may be reset.
+            let _ = timeout(ANSWER_MAX, stream.read_to_end(&mut answer)).await.expect("the connection is closed");
+            assert_eq!(answer.starts_with(b"HTTP/1.1 200"), answered, "{}", String::from_utf8_lossy(&answer));
+        }
+    }
+
+    const ANSWER_MAX: Duration = Duration::from_secs(20);
+
+    fn of_2026() -> Timestamp {
+        Timestamp::from_millis(1_790_000_000_000)
+    }
+
+    /// As the port shows it.
+    fn past_9999() -> Timestamp {
+        Timestamp::LAST_WRITABLE
+    }
 
     /// Ten thousand followers may keep 20 KiB each, of which most is for their streams.
     #[tokio::test]

@@ -1,9 +1,10 @@
 //! The machine's clock, the time of the process, and randomness. `annals-core` must not access any of them, while every adapter and the
 //! runtime need them by default; hence this crate. Nothing else in the product reads the time or requests random bits. Lines, in which
-//! tasks wait for each other, are here because `annals-core` has no tasks.
+//! tasks wait for each other, are here because `annals-core` has no tasks, and seals, which need a random key.
 
 mod instant;
 mod lines;
+mod seal;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,6 +14,7 @@ use siphasher::sip128::SipHasher13;
 
 pub use instant::{Instant, sleep};
 pub use lines::{InLine, Lines};
+pub use seal::Seal;
 
 /// The shortest interval at which a sleep checks the wall clock, so that a sleep until a time notices that the clock was set. With more
 /// than a minute to go, the interval is a 60th of the remaining time, so that a long sleep does not wake its task every second.

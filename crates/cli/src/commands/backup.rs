@@ -2,15 +2,16 @@
 
 use std::path::PathBuf;
 
-use annals::operations::{self, Manifest, Receiver};
+use annals::operations::{self, Leftovers, Manifest, Receiver};
 use annals::{Client, Code, DEFAULT_SCOPE};
 use clap::Args;
 
 use super::Run;
 use crate::cli::Format;
 use crate::context::{Context, Reaches};
-use crate::failure::{Failure, Stop, written};
+use crate::failure::{Failure, Stop, note};
 use crate::output::Output;
+use crate::printable;
 use crate::progress::Progress;
 
 /// Back up a whole store, even while a server uses it; includes everything that is durable when the backup begins
@@ -38,7 +39,7 @@ impl Run for Backup {
             let message = "the folder contains an earlier backup, which may include records; name a new file or folder";
             return Err(Failure::new(Code::FolderNotEmpty, message).into());
         }
-        let manifest = match &context.server {
+        let (manifest, leftovers) = match &context.server {
             Some(server) => of_server(server, context, self.without_records, receiver).await?,
             None => of_store(context, self.without_records, receiver).await?,
         };
@@ -47,9 +48,9 @@ impl Run for Backup {
                 true => "records and streams are left out, as requested",
                 false => "it is not declared; declare it under [tenants] to include it",
             };
-            let note = format!("note: {left_out} is not in the backup: {why}");
-            written(std::io::Write::write_all(&mut std::io::stderr(), format!("{note}\n").as_bytes()))?;
+            note(&format!("{left_out} is not in the backup: {why}"));
         }
+        tell(&leftovers);
         let mut output = context.output();
         print_backup(&mut output, &manifest)?;
         output.flush()
@@ -61,7 +62,7 @@ async fn of_server(
     context: &Context,
     without_records: bool,
     mut receiver: Receiver,
-) -> Result<Manifest, Stop> {
+) -> Result<(Manifest, Leftovers), Stop> {
     let client = Client::with(server, &context.tenant, DEFAULT_SCOPE, &context.client)?;
     let mut stream = match without_records {
         true => client.backup_without_records().await?,
@@ -74,10 +75,14 @@ async fn of_server(
         bar.reach(done, done);
         receiver.push(&piece)?;
     }
-    Ok(receiver.finish()?)
+    Ok(receiver.finish_and_clear()?)
 }
 
-async fn of_store(context: &Context, without_records: bool, mut receiver: Receiver) -> Result<Manifest, Stop> {
+async fn of_store(
+    context: &Context,
+    without_records: bool,
+    mut receiver: Receiver,
+) -> Result<(Manifest, Leftovers), Stop> {
     let store = context.open_store(true).await?;
     let taken = (|| {
         let begun = match without_records {
@@ -92,10 +97,28 @@ async fn of_store(context: &Context, without_records: bool, mut receiver: Receiv
             bar.reach(done.min(all), all);
             receiver.push(&piece)?;
         }
-        Ok::<_, Failure>(receiver.finish()?)
+        Ok::<_, Failure>(receiver.finish_and_clear()?)
     })();
     store.close().await;
     Ok(taken?)
+}
+
+/// The most files that are listed one by one.
+const LISTED_MAX: usize = 20;
+
+/// Reports what the folder holds beside the backup.
+fn tell(leftovers: &Leftovers) {
+    if !leftovers.removed.is_empty() {
+        note(&format!("removed {} unfinished files that interrupted backups left", leftovers.removed.len()));
+    }
+    for path in leftovers.unnamed.iter().take(LISTED_MAX) {
+        let path = printable::line(path);
+        note(&format!("{path} is not part of the backup; delete it if an interrupted backup left it"));
+    }
+    let more = leftovers.unnamed.len().saturating_sub(LISTED_MAX);
+    if more > 0 {
+        note(&format!("{more} more files are not part of the backup"));
+    }
 }
 
 fn print_backup(output: &mut Output, manifest: &Manifest) -> Result<(), Stop> {

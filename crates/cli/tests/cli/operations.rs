@@ -145,6 +145,16 @@ fn a_repair_without_yes_advises_to_read_the_plan_and_repeat_the_command() {
     assert_eq!(events(folder.path(), "embedded:./data").len(), 20);
 }
 
+/// None of these files and folders has a permission that belongs to others.
+#[cfg(unix)]
+fn closed_to_others(folder: &Path, paths: &[&str], of_others: u32) {
+    use std::os::unix::fs::MetadataExt;
+    for path in paths {
+        let mode = fs::metadata(folder.join(path)).expect("it is there").mode();
+        assert_eq!(mode & of_others, 0, "{path} has {mode:o}");
+    }
+}
+
 #[test]
 fn a_running_server_is_backed_up_and_the_backup_is_restored_whole_and_in_part() {
     let folder = folder();
@@ -159,6 +169,8 @@ fn a_running_server_is_backed_up_and_the_backup_is_restored_whole_and_in_part() 
             (&json!(40), &json!("default"), &json!("default"))
         );
     }
+    closed_to_others(folder.path(), &["data/lock", "data/tenants", "data/tenants/default/tenant.json"], 0o077);
+    closed_to_others(folder.path(), &["backup.tar", "kept/tenants", "kept/manifest.json"], 0o027);
     let all = run(folder.path(), &[&["log", "read"], &target[..]].concat()).ok().json();
     commit(folder.path(), 40..60, &target);
     let again = first(run(folder.path(), &[&["backup", "--to", "kept"], &target[..]].concat()));

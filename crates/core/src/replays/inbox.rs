@@ -74,9 +74,27 @@ impl InboxRecord {
     }
 }
 
+/// The content of the token of a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InboxToken<'a> {
+    /// The number of the delivery.
+    pub attempt: i64,
+    /// [`InboxRecord::claim`], by which the token cannot be guessed.
+    pub claim: i64,
+    /// The id of the record.
+    pub id: &'a str,
+}
+
+impl InboxToken<'_> {
+    /// Returns whether this is the token of the record's current delivery.
+    pub fn is_of(&self, record: &InboxRecord) -> bool {
+        self.attempt > 0 && record.attempts == self.attempt && record.claim == Some(self.claim)
+    }
+}
+
 /// Returns the token of a delivery.
 pub fn inbox_token(record: &InboxRecord) -> String {
-    format!("{TOKEN}|{}|{}", record.attempts, record.id)
+    format!("{TOKEN}|{}|{:x}|{}", record.attempts, record.claim.unwrap_or_default(), record.id)
 }
 
 /// Returns whether a token belongs to a delivery of a replay.
@@ -84,9 +102,11 @@ pub fn is_inbox_token(token: &str) -> bool {
     of_token(token).is_some()
 }
 
-/// Returns the attempt and the id of the record that a token identifies.
-pub fn of_token(token: &str) -> Option<(i64, &str)> {
+/// Returns the content of a token, or `None` if it belongs to no delivery of a replay.
+pub fn of_token(token: &str) -> Option<InboxToken<'_>> {
     let (kind, rest) = token.split_once('|')?;
-    let (attempt, id) = rest.split_once('|')?;
-    (kind == TOKEN).then_some((attempt.parse().ok()?, id))
+    let (attempt, rest) = rest.split_once('|')?;
+    let (claim, id) = rest.split_once('|')?;
+    let claim = u64::from_str_radix(claim, 16).ok()?.cast_signed();
+    (kind == TOKEN).then_some(InboxToken { attempt: attempt.parse().ok()?, claim, id })
 }

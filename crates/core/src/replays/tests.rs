@@ -277,6 +277,17 @@ fn a_failed_delivery_is_sent_again_later_and_later() {
     let due = [1, 2, 4, 8, 10, 10, 10, 10, 10, 10].map(|seconds| Some(seconds * 1_000));
     assert_eq!(pauses, due);
     assert_eq!(InboxRecord { attempts: 11, ..record.clone() }.pause_ms(), None);
-    assert_eq!(of_token(&inbox_token(&record)), Some((1, record.id.as_str())));
     assert_eq!(of_token("token"), None);
+    for claim in [Some(7), Some(-7)] {
+        let record = InboxRecord { claim, ..record.clone() };
+        let text = inbox_token(&record);
+        let token = of_token(&text).expect("a token");
+        assert_eq!((token.attempt, token.claim, token.id), (1, claim.expect("set"), record.id.as_str()));
+        assert!(token.is_of(&record));
+        for other in [Some(0), None] {
+            assert!(!token.is_of(&InboxRecord { claim: other, ..record.clone() }), "the claim cannot be guessed");
+        }
+        assert!(!token.is_of(&InboxRecord { attempts: 2, ..record.clone() }));
+    }
+    assert!(!of_token(&inbox_token(&record)).expect("a token").is_of(&record), "it was never delivered");
 }

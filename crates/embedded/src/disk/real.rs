@@ -1,9 +1,11 @@
 //! A folder of the operating system.
 
-use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+mod links;
+
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -23,13 +25,30 @@ const LOCK_FILE: &str = "lock";
 /// file system cannot lock folders (NFS), only the file is locked. While the lock is held, every call that opens a file for writing, or
 /// renames or removes one, first checks that `lock` is still the locked file. A folder that was moved away and replaced is therefore not
 /// written to.
+///
+/// A file that is opened for writing and has other names (hard links) is first replaced by a copy of its own, so that a copy of the
+/// folder that was made of hard links is not written to either.
+///
+/// New files and folders can be used by the owner alone: events are nobody else's business, and `tenant.json` holds a key. Existing ones
+/// keep their permissions.
 pub struct RealDisk {
     root: PathBuf,
+    modes: Modes,
     held: Arc<Mutex<Option<FileId>>>,
     /// The paths of files that are open for writing. A rename through this disk updates them, so that a sync finds the file under its new
     /// name.
     open: Mutex<Vec<Weak<Mutex<PathBuf>>>>,
 }
+
+/// The permissions of new files and folders, from which those of the process's umask are subtracted.
+#[derive(Clone, Copy)]
+struct Modes {
+    file: u32,
+    folder: u32,
+}
+
+const PRIVATE: Modes = Modes { file: 0o600, folder: 0o700 };
+const FOR_GROUP: Modes = Modes { file: 0o640, folder: 0o750 };
 
 /// The identity of a file: its device and inode.
 type FileId = (u64, u64);
@@ -57,7 +76,13 @@ impl Drop for Guard {
 impl RealDisk {
     /// Creates a disk for the folder at `root`, which need not exist yet.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), held: Arc::default(), open: Mutex::default() }
+        Self { root: root.into(), modes: PRIVATE, held: Arc::default(), open: Mutex::default() }
+    }
+
+    /// Creates a disk for the folder at `root` of a backup. The folder's group may read what is created in it, as far as the umask of the
+    /// process permits, so that another user can carry the backup away.
+    pub fn for_backup(root: impl Into<PathBuf>) -> Self {
+        Self { modes: FOR_GROUP, ..Self::new(root) }
     }
 
     /// Locks a folder itself; returns `None` if the file system cannot lock folders.
@@ -99,7 +124,13 @@ impl Disk for RealDisk {
     fn create_dir(&self, dir: &str) -> io::Result<()> {
         let path = self.path(dir);
         let missing: Vec<&Path> = path.ancestors().take_while(|p| !p.as_os_str().is_empty() && !p.exists()).collect();
-        fs::create_dir_all(&path)?;
+        if !missing.is_empty()
+            && let Some(parent) = self.root.parent()
+        {
+            // The folders around the store may be shared with others.
+            fs::create_dir_all(parent)?;
+        }
+        DirBuilder::new().recursive(true).mode(self.modes.folder).create(&path)?;
         // Each new name is made durable in its parent folder.
         for new in missing {
             let parent = new.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -122,13 +153,16 @@ impl Disk for RealDisk {
             self.check_lock()?;
         }
         let mut options = OpenOptions::new();
-        options.read(true).write(open != Open::Read).create_new(open == Open::Create);
+        options.read(true).write(open != Open::Read).create_new(open == Open::Create).mode(self.modes.file);
         // Without this, opening a named pipe would wait for a writer forever. It has no effect on files.
         options.custom_flags(OFlags::NONBLOCK.bits() as i32);
         let path = self.path(path);
-        let file = options.open(&path)?;
+        let mut file = options.open(&path)?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::other(format!("{} is not a file", path.display())));
+        }
+        if open == Open::Write && links::is_shared(&file)? {
+            file = self.own_copy(&path, &file)?;
         }
         let place = if open == Open::Read { None } else { self.place_of(&file, path) };
         Ok(Arc::new(RealFile { file, slow: AtomicBool::new(false), place }))
@@ -168,13 +202,19 @@ impl Disk for RealDisk {
 
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
         let folder = Self::lock_folder(&self.root, File::try_lock)?;
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.path(LOCK_FILE))?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(self.modes.file);
+        let mut file = options.open(self.path(LOCK_FILE))?;
         file.try_lock().map_err(not_taken)?;
-        let id = id_of(&file.metadata()?);
-        if self.id_of_lock()? != id {
+        if self.id_of_lock()? != id_of(&file.metadata()?) {
             // The file was replaced between opening and locking it.
             return Err(io::ErrorKind::WouldBlock.into());
         }
+        // Where folders cannot be locked, another process might take the new file between its creation and its lock.
+        if folder.is_some() && links::is_shared(&file)? {
+            file = self.own_lock()?;
+        }
+        let id = id_of(&file.metadata()?);
         *locked(&self.held) = Some(id);
         Ok(Box::new(Guard { _files: folder.into_iter().chain([file]).collect(), held: self.held.clone() }))
     }
@@ -337,6 +377,31 @@ mod tests {
         fs::rename(folder.path().join("b"), folder.path().join("a")).expect("moved");
         let refused = file.sync().expect_err("nobody looks for it there").to_string();
         assert!(refused.contains("was removed or replaced"), "{refused}");
+    }
+
+    #[test]
+    fn what_a_disk_creates_is_closed_to_others_and_what_exists_is_left_as_it_is() {
+        use std::os::unix::fs::PermissionsExt;
+        let (folder, _) = new();
+        let mode = |path: &str| fs::metadata(folder.path().join(path)).expect("it is there").mode() & 0o777;
+        let around = folder.path().join("around");
+        for (disk, name, closed) in [
+            (RealDisk::new(around.join("store")), "store", 0o077),
+            (RealDisk::for_backup(around.join("backup")), "backup", 0o027),
+        ] {
+            disk.create_dir("d/e").expect("made");
+            drop(disk.open("d/a", Open::Create).expect("made"));
+            drop(disk.lock().expect("locked"));
+            for path in ["", "/d", "/d/e", "/d/a", "/lock"] {
+                let path = format!("around/{name}{path}");
+                assert_eq!(mode(&path) & closed, 0, "{path} has {:o}", mode(&path));
+                assert_eq!(mode(&path) & 0o600, 0o600, "{path} has {:o}", mode(&path));
+            }
+            let existing = around.join(name).join("d/a");
+            fs::set_permissions(&existing, fs::Permissions::from_mode(0o644)).expect("set");
+            drop(disk.open("d/a", Open::Write).expect("opened"));
+            assert_eq!(mode(&format!("around/{name}/d/a")), 0o644);
+        }
     }
 
     #[test]

@@ -137,7 +137,7 @@ impl Recovery<'_> {
                 return Ok(Found::Damage(format!("the segments between {before} and {after} are missing")));
             }
             let name = names::segment(&self.place.dir, number);
-            let file = self.place.disk.open(&name, Open::Write)?;
+            let file = self.place.disk.open(&name, Open::Read)?;
             let mut header = [0; SEGMENT_HEADER as usize];
             file.read_at(&mut header, 0)?;
             let (at, capacity) = match SegmentHeader::decode(&header) {
@@ -372,6 +372,12 @@ impl Recovery<'_> {
         }
         if !self.options.has(SeededBug::ForgetDirectorySync) {
             disk.sync_dir(&self.place.dir)?;
+        }
+        if last.is_some()
+            && let Some(active) = self.segments.last_mut().and_then(Arc::get_mut)
+        {
+            // No other segment is written again, so the others may be files that hard links share with a copy of the store.
+            active.at.file = disk.open(&active.at.name, Open::Write)?;
         }
         match (last, self.segments.last().cloned()) {
             (Some(last), Some(active)) => {

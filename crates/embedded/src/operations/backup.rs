@@ -13,12 +13,14 @@
 //! complete.
 
 mod archive;
+mod leftovers;
 mod manifest;
 mod map;
 mod receive;
 mod restore;
 mod take;
 
+pub use leftovers::Leftovers;
 pub use manifest::{LogManifest, Manifest, SegmentManifest, StoredFile, TenantManifest};
 pub(crate) use map::MapImage;
 pub use map::RestoredMap;

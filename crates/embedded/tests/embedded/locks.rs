@@ -1,12 +1,13 @@
 //! One process has a store: what happens when its lock, or its whole folder, is taken away beneath it.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use annals_conformance::history::read_all;
 use annals_core::bson::rawdoc;
-use annals_core::{Code, Collection, Data, EventLog, NewCommit, NewEvent, RecordChange, Records, Store};
+use annals_core::{Code, Collection, Condition, Data, EventLog, NewCommit, NewEvent, RecordChange, Records, Store};
 use annals_embedded::disk::RealDisk;
 use annals_embedded::operations::check;
 
@@ -204,4 +205,80 @@ fn folders_that_two_stores_share_by_a_link_are_opened_by_one_of_them() {
             assert_eq!(read_all(&second.log).await.expect("it is read").len(), 6, "{shared}");
         });
     }
+}
+
+/// As `cp -al` does.
+fn link_all(from: &Path, to: &Path) {
+    fs::create_dir(to).expect("made");
+    for entry in fs::read_dir(from).expect("a folder").map(|entry| entry.expect("an entry")) {
+        let there = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            link_all(&entry.path(), &there);
+        } else {
+            fs::hard_link(entry.path(), there).expect("linked");
+        }
+    }
+}
+
+/// How many events and records a store has once it is opened again.
+async fn kept(folder: &Path) -> (usize, u64) {
+    let opened = open_at(folder).expect("it opens again");
+    let events = read_all(&opened.log).await.expect("it is read").len();
+    let found = records(&opened).count("things", &Condition::All).await.expect("counted");
+    opened.store.close().await;
+    (events, found)
+}
+
+#[test]
+fn a_copy_made_of_hard_links_is_a_store_of_its_own() {
+    block_on(async {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (here, there) = (folder.path().join("here"), folder.path().join("there"));
+        let first = open_at(&here).expect("it opens");
+        commit_some(&first.log, 30).await;
+        records(&first).declare(Collection::new("things")).await.expect("declared");
+        insert(&*records(&first), 1).await.expect("inserted");
+        first.store.close().await;
+        drop(first);
+        link_all(&here, &there);
+        let first = open_at(&here).expect("it opens");
+        let second = open_at(&there).expect("it opens beside the other one");
+        for n in 0..5 {
+            for (opened, first_id) in [(&first, 10), (&second, 100)] {
+                opened.log.commit(commit(n)).await.expect("it is committed");
+                insert(&*records(opened), first_id + n as i32).await.expect("inserted");
+            }
+        }
+        commit_some(&second.log, 2).await;
+        first.store.close().await;
+        second.store.close().await;
+        drop((first, second));
+        assert_eq!((kept(&here).await, kept(&there).await), ((35, 6), (37, 6)));
+        // What is written no more is not copied.
+        let oldest = fs::metadata(here.join("tenants/default/default/0000000001.segment")).expect("it is there");
+        assert_eq!(oldest.nlink(), 2);
+    });
+}
+
+#[test]
+fn a_copy_made_of_the_hard_links_of_an_open_store_takes_nothing_from_it() {
+    block_on(async {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (here, there) = (folder.path().join("here"), folder.path().join("there"));
+        let first = open_at(&here).expect("it opens");
+        records(&first).declare(Collection::new("things")).await.expect("declared");
+        commit_some(&first.log, 10).await;
+        link_all(&here, &there);
+        assert_eq!(open_at(&there).err(), Some(Code::StoreLocked), "its lock is that of the open store");
+        fs::remove_file(there.join("lock")).expect("removed");
+        let second = open_at(&there).expect("it opens");
+        commit_some(&second.log, 3).await;
+        commit_some(&first.log, 5).await;
+        insert(&*records(&first), 1).await.expect("inserted");
+        second.store.close().await;
+        first.store.close().await;
+        drop((first, second));
+        assert_eq!(kept(&here).await, (15, 1));
+        assert_eq!(kept(&there).await.0, 13);
+    });
 }

@@ -20,6 +20,7 @@ use annals_core::dead_letters::DeadLetter;
 use annals_core::handlers::{HandlerDefinition, HandlerError, ProcessorRecord};
 use annals_core::processing::{Machine, Progress, Taken};
 use annals_core::{Clock, ReadError, RecordedEvent, Records, StoreError, Stored, Timestamp};
+use annals_system::Seal;
 use tokio::sync::mpsc;
 
 use super::journal::{Journal, NotWritten};
@@ -64,6 +65,8 @@ struct Work<'o> {
     held: &'o Held,
     journal: Journal,
     machine: Machine,
+    /// Seals the numbers of deliveries, because consecutive numbers can be guessed.
+    seal: Seal,
     reader: Reader,
     /// The events that the machine may hand out, by position.
     events: HashMap<u64, RecordedEvent>,
@@ -172,6 +175,7 @@ impl<'o> Work<'o> {
         machine.replaying(journal.replay().await.map_err(NotWritten::from)?);
         let starts_at = journal.record().starts_at();
         let reader = Reader::start(owner.source.clone(), machine.read_to(), starts_at, Arc::clone(&clock));
+        let seal = Seal::new(&*owner.shared.options.random);
         let (now, last_reason) = (clock.now(), journal.record().last_reason.clone());
         let last_success = journal.record().last_success();
         let spans = owner.shared.options.spans.clone();
@@ -183,6 +187,7 @@ impl<'o> Work<'o> {
             held,
             journal,
             machine,
+            seal,
             reader,
             events: HashMap::new(),
             bytes: 0,

@@ -11,6 +11,7 @@ use annals_core::filters::{Evaluator, FilterError, FilterFailureRecord, FilterSe
 use annals_core::handlers::{Delivery, DeliveryFailure, PullBody, SettleResult, WorkerStatus};
 use annals_core::trace::TraceContext;
 use annals_core::{Included, Invalid, ReadError, RecordedEvent, SequenceNumber, StoreError, Timestamp};
+use annals_system::Seal;
 use tokio::sync::{mpsc, oneshot};
 
 use super::owner::{IDLE_MAX, Stop, Work, superseded};
@@ -83,6 +84,8 @@ struct Remote<'w, 'o> {
     batch: Option<Batch>,
     batches: u64,
     next_token: u64,
+    /// Seals the numbers of deliveries, because consecutive numbers can be guessed.
+    seal: Seal,
     pulls: Vec<Pull>,
     returned: (mpsc::UnboundedSender<u64>, mpsc::UnboundedReceiver<u64>),
     workers: HashMap<String, Timestamp>,
@@ -98,6 +101,7 @@ pub(super) async fn run(work: &mut Work<'_>) -> Stop {
         batch: None,
         batches: 0,
         next_token: work.epoch() << 40,
+        seal: Seal::new(&*work.owner.filters.shared.options.random),
         pulls: Vec::new(),
         returned: mpsc::unbounded_channel(),
         workers: HashMap::new(),
@@ -246,7 +250,7 @@ impl Remote<'_, '_> {
     }
 
     fn token(&self, number: u64) -> String {
-        format!("{number:x}.{}", self.work.owner.key)
+        format!("{}.{}", self.seal.seal(number), self.work.owner.key)
     }
 
     /// Puts the events of the batch back at the front of the queue.
@@ -326,7 +330,7 @@ impl Remote<'_, '_> {
     fn place_of(&self, token: &str) -> Option<u64> {
         let batch = self.batch.as_ref()?;
         let (number, key) = token.split_once('.')?;
-        let number = u64::from_str_radix(number, 16).ok().filter(|_| key == self.work.owner.key)?;
+        let number = self.seal.open(number).filter(|_| key == self.work.owner.key)?;
         let last = batch.first + batch.events.len() as u64;
         (batch.first..last).contains(&number).then(|| number - batch.first)
     }

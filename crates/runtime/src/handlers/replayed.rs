@@ -228,16 +228,15 @@ impl TenantHandlers {
         settlement: &Settlement,
         effects: Vec<RecordChange>,
     ) -> Result<bool, HandlerError> {
-        let Some((attempt, id)) = of_token(&settlement.token) else { return Ok(false) };
+        let Some(token) = of_token(&settlement.token) else { return Ok(false) };
         let typed = TypedRecords::<InboxRecord>::declared(Arc::clone(&self.records));
-        let found = match typed.get(id).await {
+        let found = match typed.get(token.id).await {
             Err(RecordError::UnknownCollection(_)) => None,
             found => found?,
         };
         // A worker may settle only deliveries of its own handler that were actually delivered.
         let own = self.kind.processor_of(name);
-        let is_own =
-            |it: &Stored<InboxRecord>| attempt > 0 && it.value.attempts == attempt && it.value.processor == own;
+        let is_own = |it: &Stored<InboxRecord>| token.is_of(&it.value) && it.value.processor == own;
         let Some(found) = found.filter(is_own) else { return Ok(false) };
         let revision = Expected::Revision(found.revision);
         let (reason, pause) = match settlement.outcome() {

@@ -63,7 +63,8 @@ pub async fn an_answer_for_the_delivery_of_another_handler_is_refused(subject: &
     let (of_h, of_other) = (it.pull("h").await, it.pull("other").await);
     refused(&it, "h", Settlement::done(of_other[0].token.clone())).await;
     refused(&it, "other", Settlement::done(of_h[0].token.clone())).await;
-    for token in ["", "0", "no token", "10000000000.", "ffffffffffffffffff.h"] {
+    // Those with a name are what could be guessed if a token were a number alone.
+    for token in ["", "0", "no token", "10000000000.", "ffffffffffffffffff.h", "10000000000.h", "10000000000-0.h"] {
         refused(&it, "h", Settlement::done(token)).await;
     }
     it.done("h", &of_h[0]).await;

@@ -91,10 +91,12 @@ pub async fn a_delivery_is_settled_for_its_own_handler_only(subject: &dyn Subjec
     it.it.define(HandlerDefinition::new("other")).await;
     let id = it.begin(to_handler()).await;
     let delivery = it.it.pull("again").await.remove(0);
-    let (_, record) = of_token(&delivery.token).expect("a delivery of a replay");
+    let record = of_token(&delivery.token).expect("a delivery of a replay").id;
     let (replay, _) = record.rsplit_once('|').expect("a place");
-    let undelivered = format!("replay|0|{replay}|{:020}", 1);
-    for (handler, token) in [("other", delivery.token.clone()), ("again", undelivered)] {
+    let undelivered = format!("replay|0|0|{replay}|{:020}", 1);
+    let guessed = [format!("replay|1|{record}"), format!("replay|1|0|{record}")].map(|token| ("again", token));
+    let others = [("other", delivery.token.clone()), ("again", undelivered)];
+    for (handler, token) in others.into_iter().chain(guessed) {
         let forged = it.it.settle(handler, vec![Settlement::done(token)]).await;
         assert_eq!((forged[0].settled, forged[0].error.as_deref()), (false, Some("lease_lost")), "{handler}");
     }

@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::archive::{Sink, Unpack};
 use super::invalid;
+use super::leftovers::{self, Leftovers};
 use super::manifest::{MANIFEST, MANIFEST_BYTES_MAX, Manifest, StoredFile, hex, valid_path};
 use crate::disk::{Disk, DiskFile, Open};
 use crate::operations::copy::{create, read_to};
@@ -25,6 +26,8 @@ pub struct Receiver {
     earlier: Option<Vec<u8>>,
     /// The files of the earlier backup in the folder.
     replaced: BTreeSet<String>,
+    /// The lock of the folder, so that two backups never remove each other's files.
+    lock: Option<Box<dyn Send + Sync>>,
 }
 
 /// A file that is being written from its beginning.
@@ -51,10 +54,12 @@ impl Receiver {
     /// Stores the backup unpacked in a folder: a new or empty one, or one that holds an earlier backup.
     ///
     /// # Errors
-    /// `folder_not_empty`, `newer_format`, `invalid_backup` if the earlier backup is damaged; `read_failed`, `store_read_only`.
+    /// `folder_not_empty`, `newer_format`, `invalid_backup` if the earlier backup is damaged; `store_locked` if another backup is being
+    /// written there; `read_failed`, `store_read_only`.
     pub fn into_folder(disk: Arc<dyn Disk>) -> Outcome<Self> {
         disk.create_dir("").map_err(|error| unwritable("the folder", &error))?;
         let mut receiver = Self::new(disk.clone(), true, None);
+        receiver.lock = lock(&*disk)?;
         let names = survey::sorted(&*disk, "")?;
         if names.iter().any(|name| name == MANIFEST) {
             receiver.look_at_earlier(&*disk)?;
@@ -83,7 +88,7 @@ impl Receiver {
     fn new(disk: Arc<dyn Disk>, kept: bool, archive: Option<Growing>) -> Self {
         let (found, folders) = (BTreeMap::new(), BTreeSet::new());
         let files = Files { disk, kept, found, folders, current: None, manifest: Vec::new(), stores: BTreeMap::new() };
-        Self { unpack: Unpack::default(), files, archive, earlier: None, replaced: BTreeSet::new() }
+        Self { unpack: Unpack::default(), files, archive, earlier: None, replaced: BTreeSet::new(), lock: None }
     }
 
     /// Reads the files of the earlier backup, which need not be sent again.
@@ -124,6 +129,15 @@ impl Receiver {
     /// # Errors
     /// `invalid_backup`, naming the file that is missing or altered; `disk_full`, `store_read_only`, `read_failed`.
     pub fn finish(self) -> Outcome<Manifest> {
+        self.finish_and_clear().map(|(manifest, _)| manifest)
+    }
+
+    /// Does the same, and returns what it found in the folder beside the backup. Unfinished files of interrupted backups are removed.
+    ///
+    /// # Errors
+    /// As for [`finish`](Self::finish).
+    pub fn finish_and_clear(self) -> Outcome<(Manifest, Leftovers)> {
+        let _lock = self.lock;
         self.unpack.finish()?;
         let files = self.files;
         if files.manifest.is_empty() {
@@ -136,7 +150,7 @@ impl Receiver {
             let unfinished = format!("{}{UNFINISHED}", archive.name);
             let kept = archive.file.sync().and_then(|()| disk.rename(&unfinished, &archive.name));
             kept.and_then(|()| disk.sync_dir("")).map_err(|error| unwritable(&archive.name, &error))?;
-            return Ok(manifest);
+            return Ok((manifest, Leftovers::default()));
         }
         replaced_by_nothing(&self.replaced, &manifest)?;
         for folder in &files.folders {
@@ -148,8 +162,21 @@ impl Receiver {
         for name in self.replaced.iter().filter(|name| !due.contains(name.as_str())) {
             disk.remove(name).map_err(|error| unwritable(name, &error))?;
         }
-        Ok(manifest)
+        let leftovers = leftovers::clear(disk, &manifest);
+        Ok((manifest, leftovers))
     }
+}
+
+/// Locks the folder itself, if its file system can.
+fn lock(disk: &dyn Disk) -> Outcome<Option<Box<dyn Send + Sync>>> {
+    disk.lock_dir("").map_err(|error| match error.kind() {
+        std::io::ErrorKind::WouldBlock => {
+            let message = "another process uses the folder; two backups cannot be written into one folder at once";
+            let refusal = OperationError::new(Code::StoreLocked, message);
+            refusal.advise("Wait until the other backup has ended, or name another folder.")
+        }
+        _ => unwritable("the folder", &error),
+    })
 }
 
 /// Returns whether a file or folder beside no manifest comes from something other than a backup that was interrupted.

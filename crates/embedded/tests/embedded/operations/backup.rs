@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use annals_conformance::history::read_all;
 use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, Store, StoreError};
-use annals_embedded::disk::{Disk, MemoryDisk};
+use annals_embedded::disk::{Disk, MemoryDisk, Open, RealDisk};
 use annals_embedded::operations::{Manifest, OperationError, Receiver, Restore, Restored, Source, check, restore};
 use annals_embedded::{EmbeddedStore, Options};
 
@@ -289,6 +289,51 @@ fn a_first_backup_may_end_at_any_operation_and_the_next_one_takes_its_folder() {
         }
     }
     panic!("a backup has more than 400 operations");
+}
+
+#[test]
+fn what_interrupted_backups_left_is_removed_if_only_a_backup_makes_it_and_named_otherwise() {
+    block_on(async {
+        let store = open_store(&filled(COMMITS / 6, true).await, 1);
+        let kept = FaultyDisk::new(3);
+        back_up(&store, into_folder(&kept)).expect("it is taken");
+        let unfinished = [
+            "tenants/default/_engine/map-0a1b-7.entries.unfinished",
+            "tenants/default/default/0000000009-0-4711-packed.index.unfinished",
+            "tenants/default/default/0000000009-0-4711.segment.unfinished",
+            "tenants/default/tenant-7.json.unfinished",
+        ];
+        let others = [
+            "tenants/default/default/0000000009-0-4711.segment",
+            "tenants/default/default/9-0-4711.segment.unfinished",
+            "tenants/default/default/notes.unfinished",
+        ];
+        for path in unfinished.iter().chain(&others) {
+            kept.open(path, Open::Create).and_then(|file| file.write_at(b"part", 0)).expect("written");
+        }
+        let mut to = into_folder(&kept);
+        let mut backup = store.backup(to.earlier()).expect("it begins");
+        while let Some(piece) = backup.next().expect("it is read") {
+            to.push(&piece).expect("it is kept");
+        }
+        let (manifest, left) = to.finish_and_clear().expect("it is whole");
+        assert_eq!(
+            (&left.removed[..], &left.unnamed[..]),
+            (&unfinished.map(str::to_owned)[..], &others.map(str::to_owned)[..])
+        );
+        assert_eq!(kept.files().len(), manifest.files().count() + 1 + others.len());
+        restored(&folder(&kept), &Restore::default(), &options(4)).unwrap_or_else(|error| panic!("{error}"));
+    });
+}
+
+#[test]
+fn a_folder_takes_one_backup_at_a_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let into = || Receiver::into_folder(Arc::new(RealDisk::for_backup(folder.path())));
+    let first = into().expect("it is empty");
+    assert_eq!(into().err().map(|error| error.code), Some(Code::StoreLocked));
+    drop(first);
+    into().expect("it is free again");
 }
 
 #[track_caller]

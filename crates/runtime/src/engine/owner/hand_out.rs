@@ -1,7 +1,6 @@
 //! Handing out events to workers that pull.
 
 use std::collections::VecDeque;
-use std::fmt::Write;
 use std::time::Duration;
 
 use annals_core::handlers::{Delivery, PullBody};
@@ -116,12 +115,8 @@ impl Work<'_> {
         let event = event?.clone();
         let partitioned = self.owner.definition.partition_by.is_partitioned();
         let trace = self.traces.begin(taken, &event, until);
-        let name = &*self.owner.definition.name;
-        let mut token = String::with_capacity(17 + name.len());
-        // Writing to a string cannot fail.
-        let _ = write!(token, "{:x}.{name}", taken.token);
         Some(Delivery {
-            token,
+            token: format!("{}.{}", self.seal.seal(taken.token), self.owner.definition.name),
             event,
             position: taken.event.position,
             partition: partitioned.then(|| taken.event.partition.clone()),

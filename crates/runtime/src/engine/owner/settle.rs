@@ -42,7 +42,7 @@ impl Work<'_> {
     /// Returns the number in a token of this handler.
     fn token(&self, text: &str) -> Result<u64, SettleError> {
         let of_this = text.split_once('.').filter(|(_, name)| *name == &*self.owner.definition.name);
-        let number = of_this.and_then(|(number, _)| u64::from_str_radix(number, 16).ok());
+        let number = of_this.and_then(|(number, _)| self.seal.open(number));
         number.ok_or(SettleError::LeaseLost)
     }
 
