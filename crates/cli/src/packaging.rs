@@ -64,7 +64,11 @@ fn the_image_builds_a_package_with_features_that_exist_and_copies_what_was_built
     assert!(DOCKERFILE.contains(&format!("FROM rust:{rust}-")), "the image builds with another Rust than {rust}");
     let profile = build.split_once("--profile ").and_then(|(_, rest)| rest.split(' ').next()).expect("a profile");
     assert!(WORKSPACE.contains(&format!("[profile.{profile}]\n")), "{profile} is no profile");
-    assert!(DOCKERFILE.contains(&format!("/src/target/{profile}/annals /usr/local/bin/annals")));
+    let target = build.split_once("--target ").and_then(|(_, rest)| rest.split_once(" --")).expect("a target").0;
+    assert_eq!(lines(DOCKERFILE, "RUN rustup target add "), [target]);
+    let target = target.trim_matches('"');
+    assert!(DOCKERFILE.contains(&format!("cp \"target/{target}/{profile}/annals\" /usr/local/bin/annals")));
+    assert!(DOCKERFILE.contains("COPY --from=build /usr/local/bin/annals /usr/local/bin/annals"));
     assert!(MANIFEST.contains("[[bin]]\nname = \"annals\""));
 }
 

@@ -8,8 +8,14 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
+/// The type of `RLIMIT_…`, which depends on the C library.
+#[cfg(target_env = "gnu")]
+type Resource = libc::__rlimit_resource_t;
+#[cfg(not(target_env = "gnu"))]
+type Resource = libc::c_int;
+
 /// A resource and its limit.
-pub(super) type Limit = (libc::__rlimit_resource_t, u64);
+pub(super) type Limit = (Resource, u64);
 
 /// The report of a new child before exec: its pid and its own peak memory so far in KiB, which is that of the copy of the service.
 pub(super) type Report = [u8; 16];
@@ -115,7 +121,7 @@ pub(super) fn wait_readable<const N: usize>(fds: [Option<BorrowedFd<'_>>; N], mo
         events: libc::POLLIN,
         revents: 0,
     });
-    let most = libc::timespec { tv_sec: most.as_secs() as libc::time_t, tv_nsec: most.subsec_nanos() as libc::c_long };
+    let most = libc::timespec { tv_sec: most.as_secs() as _, tv_nsec: most.subsec_nanos() as libc::c_long };
     // SAFETY: `polled` is an array of N `pollfd` that lives until ppoll returns, as does `most`; no signal mask is given.
     match checked(unsafe { libc::ppoll(polled.as_mut_ptr(), N as libc::nfds_t, &most, std::ptr::null()) }) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok([false; N]),
