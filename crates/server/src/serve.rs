@@ -5,6 +5,7 @@ use std::future::{self, Future};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -248,10 +249,7 @@ impl Connection {
             None => Wire::Plain(stream),
             Some(tls) => Wire::Tls(Box::new(secured(tls, stream, options, reader).await?)),
         };
-        let dated = date::can_state((options.machine_time)());
-        if !dated {
-            tracing::warn!("the machine's clock is not between the years 1970 and 9999; only HTTP/2 is served");
-        }
+        let dated = is_dated(options);
         let (builder, maybe_http1) = match &wire {
             Wire::Plain(_) if dated => (builder(options), true),
             Wire::Plain(_) => (builder(options).http2_only(), false),
@@ -262,10 +260,14 @@ impl Connection {
             Wire::Tls(_) => (builder(options).http1_only(), true),
         };
         let handover = Handover::of(wire);
+        let speaks_http2 = AtomicBool::new(false);
         let service = service_fn(|request: Request<Incoming>| {
             let (api, cors, current) = (Arc::clone(&self.api), self.cors.clone(), Arc::clone(reader));
             let parting = (*request.method() == Method::GET).then(|| (Arc::clone(&handover), request.version()));
             let (http2, machine_time) = (request.version() == Version::HTTP_2, self.options.machine_time);
+            if http2 {
+                speaks_http2.store(true, Ordering::Relaxed);
+            }
             // Boxed, because the connection would otherwise keep room for this future as long as it lives.
             let answered = Box::pin(async move {
                 let allowed = cors.as_ref().and_then(|cors| cors.answers(&request));
@@ -292,7 +294,7 @@ impl Connection {
         let mut stopping = false;
         let ended = loop {
             let served = future::poll_fn(|cx| {
-                if maybe_http1 && !date::can_state((options.machine_time)()) {
+                if maybe_http1 && !speaks_http2.load(Ordering::Relaxed) && !is_dated(options) {
                     // The library would panic.
                     return Poll::Ready(Err("the machine's clock is not between the years 1970 and 9999".into()));
                 }
@@ -407,6 +409,19 @@ fn without_body(request: &Request<Incoming>) -> Request<Body> {
     *copy.version_mut() = request.version();
     *copy.headers_mut() = request.headers().clone();
     copy
+}
+
+/// Returns whether the HTTP library can state the time of the machine's clock. It warns once each time when that ends.
+fn is_dated(options: &Options) -> bool {
+    static WARNED: AtomicBool = AtomicBool::new(false);
+    let dated = date::can_state((options.machine_time)());
+    if !dated && !WARNED.swap(true, Ordering::Relaxed) {
+        tracing::warn!("the machine's clock is not between the years 1970 and 9999; only HTTP/2 is served");
+    }
+    if dated && WARNED.load(Ordering::Relaxed) {
+        WARNED.store(false, Ordering::Relaxed);
+    }
+    dated
 }
 
 fn builder(options: &Options) -> Builder<TokioExecutor> {

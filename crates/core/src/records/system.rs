@@ -46,9 +46,10 @@ pub fn is_system_collection(name: &str) -> bool {
     })
 }
 
-/// Returns whether the records of this collection are secrets of Annals, which are never shown.
+/// Returns whether the records of this collection hold secrets of Annals, so that they are never shown: credentials, and what the tokens of
+/// replayed deliveries are made of.
 pub fn is_secret_collection(name: &str) -> bool {
-    let secret = [crate::horizon::SUBSCRIPTION_CREDENTIALS, crate::partners::PARTNER_SECRETS];
+    let secret = [crate::horizon::SUBSCRIPTION_CREDENTIALS, crate::partners::PARTNER_SECRETS, crate::replays::INBOX];
     secret.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
@@ -65,5 +66,13 @@ mod tests {
         for name in ["orders", "my_events", "event_streams", "things", "snapshots", "streams", "o_"] {
             assert!(!is_system_collection(name), "{name}");
         }
+    }
+
+    #[test]
+    fn credentials_and_what_tokens_are_made_of_are_secret() {
+        for name in ["annals-replay-inbox", "Annals-Replay-Inbox", crate::partners::PARTNER_SECRETS] {
+            assert!(is_secret_collection(name), "{name}");
+        }
+        assert!(!is_secret_collection("annals-replay-files"));
     }
 }

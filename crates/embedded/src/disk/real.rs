@@ -1,6 +1,7 @@
 //! A folder of the operating system.
 
 mod links;
+mod owner;
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io;
@@ -30,10 +31,13 @@ const LOCK_FILE: &str = "lock";
 /// folder that was made of hard links is not written to either.
 ///
 /// New files and folders can be used by the owner alone: events are nobody else's business, and `tenant.json` holds a key. Existing ones
-/// keep their permissions.
+/// keep their permissions. What a privileged process creates in the folder of another user belongs to that user, or the user's own
+/// processes could not read it.
 pub struct RealDisk {
     root: PathBuf,
     modes: Modes,
+    /// Whether new files and folders belong to the owner of the folder at `root`.
+    of_one_owner: bool,
     held: Arc<Mutex<Option<FileId>>>,
     /// The paths of files that are open for writing. A rename through this disk updates them, so that a sync finds the file under its new
     /// name.
@@ -76,13 +80,13 @@ impl Drop for Guard {
 impl RealDisk {
     /// Creates a disk for the folder at `root`, which need not exist yet.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), modes: PRIVATE, held: Arc::default(), open: Mutex::default() }
+        Self { root: root.into(), modes: PRIVATE, of_one_owner: true, held: Arc::default(), open: Mutex::default() }
     }
 
     /// Creates a disk for the folder at `root` of a backup. The folder's group may read what is created in it, as far as the umask of the
-    /// process permits, so that another user can carry the backup away.
+    /// process permits, so that another user can carry the backup away. They belong to the user that runs the backup.
     pub fn for_backup(root: impl Into<PathBuf>) -> Self {
-        Self { modes: FOR_GROUP, ..Self::new(root) }
+        Self { modes: FOR_GROUP, of_one_owner: false, ..Self::new(root) }
     }
 
     /// Locks a folder itself; returns `None` if the file system cannot lock folders.
@@ -131,6 +135,9 @@ impl Disk for RealDisk {
             fs::create_dir_all(parent)?;
         }
         DirBuilder::new().recursive(true).mode(self.modes.folder).create(&path)?;
+        for new in missing.iter().filter(|new| new.starts_with(&self.root) && **new != self.root) {
+            self.give(&File::open(new)?)?;
+        }
         // Each new name is made durable in its parent folder.
         for new in missing {
             let parent = new.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -160,6 +167,9 @@ impl Disk for RealDisk {
         let mut file = options.open(&path)?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::other(format!("{} is not a file", path.display())));
+        }
+        if open == Open::Create {
+            self.give(&file)?;
         }
         if open == Open::Write && links::is_shared(&file)? {
             file = self.own_copy(&path, &file)?;
@@ -205,6 +215,7 @@ impl Disk for RealDisk {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(self.modes.file);
         let mut file = options.open(self.path(LOCK_FILE))?;
+        self.give(&file)?;
         file.try_lock().map_err(not_taken)?;
         if self.id_of_lock()? != id_of(&file.metadata()?) {
             // The file was replaced between opening and locking it.

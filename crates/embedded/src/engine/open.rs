@@ -107,6 +107,8 @@ pub(super) fn existing(
         return Err(damaged(&path, "it was truncated"));
     }
     file.end_at_a_page().and_then(|()| file.make_durable_again()).map_err(|error| refused(&error))?;
+    // A copy that was interrupted while the map was given a name of its own (disk/real/links.rs).
+    let _ = disk.remove(&format!("{path}{UNFINISHED}"));
     disk.sync_dir(dir).map_err(|error| refused(&error))?;
     let opened = on(file, &**disk, dir, marks)?;
     generation.opened(opened.generation, marks.generation).map_err(|error| refused(&error))?;

@@ -306,7 +306,7 @@ async fn write(
 /// every scope, such as parked events, so only callers of every scope may read them.
 pub(super) fn readable(server: &Server, caller: &Caller, collection: &str) -> Result<Arc<dyn Records>, Problem> {
     if is_secret_collection(collection) {
-        let message = format!("{collection:?} holds the credentials of Annals and cannot be read");
+        let message = format!("{collection:?} holds secrets of Annals and cannot be read");
         return Err(Problem::new(Code::SystemCollection, message).fact("collection", collection));
     }
     if is_system_collection(collection) && !caller.principal.may_see_every_scope() {

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use super::{LOCK_FILE, PRIVATE, RealDisk, not_taken};
@@ -50,6 +50,7 @@ impl RealDisk {
         let path = self.path(LOCK_FILE);
         fs::remove_file(&path)?;
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(self.modes.file).open(path)?;
+        self.give(&file)?;
         file.try_lock().map_err(not_taken)?;
         Ok(file)
     }
@@ -73,7 +74,10 @@ fn copied(from: &File, to: &Path) -> io::Result<File> {
         copy.write_all_at(&buffer[..got], offset)?;
         offset += got as u64;
     }
-    copy.set_permissions(from.metadata()?.permissions())?;
+    let original = from.metadata()?;
+    // Only a process of another user must, and only a privileged one can. It comes first, because it takes bits of the mode away.
+    let _ = fchown(&copy, Some(original.uid()), Some(original.gid()));
+    copy.set_permissions(original.permissions())?;
     copy.sync_all()?;
     Ok(copy)
 }

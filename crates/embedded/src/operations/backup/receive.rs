@@ -26,7 +26,7 @@ pub struct Receiver {
     earlier: Option<Vec<u8>>,
     /// The files of the earlier backup in the folder.
     replaced: BTreeSet<String>,
-    /// The lock of the folder, so that two backups never remove each other's files.
+    /// The lock of the folder, if its file system can lock folders: two backups would remove each other's unfinished files.
     lock: Option<Box<dyn Send + Sync>>,
 }
 
