@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use annals_conformance::history::read_all;
 use annals_core::{Code, DEFAULT_SCOPE, DEFAULT_TENANT, Store, StoreError};
 use annals_embedded::disk::{Disk, MemoryDisk, Open, RealDisk};
 use annals_embedded::operations::{Manifest, OperationError, Receiver, Restore, Restored, Source, check, restore};
 use annals_embedded::{EmbeddedStore, Options};
+use tokio::time::timeout;
 
 use super::map_samples::fill_maps;
 use super::repair::{cut_at, events};
@@ -16,6 +18,7 @@ use crate::faulty_disk::{Fault, FaultyDisk};
 use crate::stores::block_on;
 
 const COMMITS: usize = 60;
+const PATIENCE: Duration = Duration::from_secs(60);
 pub const ARCHIVE: &str = "backup.tar";
 
 /// Backs up into a folder, or into a file of that name; gives the manifest and the bytes that came.
@@ -82,8 +85,22 @@ fn a_backup_taken_under_load_restores_to_the_log_at_its_head() {
                 }
             }));
         }
-        let mut backups = Vec::new();
+        let (tenant, scope) = LOGS[0];
+        let log = store.log(tenant, scope).expect("it is declared");
+        let head_in = |(_, manifest): &(Source, Manifest)| {
+            let tenant = manifest.tenants.iter().find(|known| known.tenant == tenant).expect("it is there");
+            tenant.logs.iter().find(|known| known.scope == scope).expect("it is there").head
+        };
+        let mut backups: Vec<(Source, Manifest)> = Vec::new();
         for n in 0..8 {
+            // Commits go on between any two of them.
+            let before = backups.last().map_or(0, head_in);
+            let went_on = async {
+                while log.head().await.expect("a head") <= before {
+                    tokio::task::yield_now().await;
+                }
+            };
+            timeout(PATIENCE, went_on).await.expect("commits go on");
             let (store, kept) = (store.clone(), FaultyDisk::new(n));
             let file = n % 2 == 0;
             let taken = tokio::task::spawn_blocking(move || {
@@ -101,8 +118,6 @@ fn a_backup_taken_under_load_restores_to_the_log_at_its_head() {
         for writer in writers {
             writer.await.expect("it ends");
         }
-        let heads = |manifest: &Manifest| manifest.tenants[0].logs[0].head;
-        assert!(heads(&backups[0].1) < heads(&backups[7].1), "commits went on meanwhile");
         for (source, manifest) in backups {
             let (disk, made) =
                 restored(&source, &Restore::default(), &options(4)).unwrap_or_else(|error| panic!("{error}"));
