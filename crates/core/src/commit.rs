@@ -270,8 +270,8 @@ impl NewCommit {
         self.events.iter().map(bytes).sum::<usize>() + self.keys.content_bytes()
     }
 
-    /// Returns whether a header of this size is allowed: at most [`limits::HEADER_BYTES_MAX`], and at most [`limits::COMMIT_BYTES_MAX`] times
-    /// the number of events, because it is read with each of them.
+    /// Returns whether a header of this size is allowed: at most [`limits::HEADER_BYTES_MAX`], and at most [`limits::COMMIT_BYTES_MAX`]
+    /// after it is multiplied by the number of events, because it is read with each of them.
     pub(crate) fn may_have_header_of(&self, bytes: usize) -> bool {
         bytes <= limits::HEADER_BYTES_MAX && bytes.saturating_mul(self.events.len()) <= limits::COMMIT_BYTES_MAX
     }
