@@ -10,7 +10,7 @@ RUN rustup target add "$(uname -m)-unknown-linux-musl"
 WORKDIR /src
 COPY . .
 RUN cargo build --profile image --target "$(uname -m)-unknown-linux-musl" --locked --package annals-cli --features kafka-tls,redis,s3
-RUN mkdir /data && cp "target/$(uname -m)-unknown-linux-musl/image/annals" /usr/local/bin/annals
+RUN strip -o /usr/local/bin/annals "target/$(uname -m)-unknown-linux-musl/image/annals" && mkdir /data
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt

@@ -67,7 +67,7 @@ fn the_image_builds_a_package_with_features_that_exist_and_copies_what_was_built
     let target = build.split_once("--target ").and_then(|(_, rest)| rest.split_once(" --")).expect("a target").0;
     assert_eq!(lines(DOCKERFILE, "RUN rustup target add "), [target]);
     let target = target.trim_matches('"');
-    assert!(DOCKERFILE.contains(&format!("cp \"target/{target}/{profile}/annals\" /usr/local/bin/annals")));
+    assert!(DOCKERFILE.contains(&format!("strip -o /usr/local/bin/annals \"target/{target}/{profile}/annals\"")));
     assert!(DOCKERFILE.contains("COPY --from=build /usr/local/bin/annals /usr/local/bin/annals"));
     assert!(MANIFEST.contains("[[bin]]\nname = \"annals\""));
 }
