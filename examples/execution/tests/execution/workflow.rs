@@ -266,8 +266,10 @@ async fn statement_86_a_cancelled_execution_is_compensated_the_same_way_wherever
     let service = Service::start_with(&store, |settings| settings.at_once = 1).await;
     let marker = marker();
     let body = json!({ "language": "sh", "script": format!("exec sleep {marker}"), "timeout_seconds": 60 });
-    let (running, waiting) = (service.submit_with(body).await, service.submit("sh", "echo never").await);
+    let running = service.submit_with(body).await;
+    // Which of two enters the queue first is open, so the other one is submitted when this one runs.
     until_running(&marker, 1).await;
+    let waiting = service.submit("sh", "echo never").await;
     until(&service.log, &waiting, &["execution_queued"]).await;
     // As if it had allocated, and the answer of the store had been lost.
     let records = store.records(DEFAULT_TENANT).expect("always there");
