@@ -164,7 +164,7 @@ impl<F: Followed> Following<F> {
     }
 }
 
-/// Waits for the next page of a follower, and counts its bytes. Cancelling loses nothing.
+/// Waits for the next page of a follower, and counts its bytes. It can be cancelled without loss.
 async fn page<F: Followed>(room: &Room, followed: &mut F) -> Result<(Vec<F::Event>, HeldBytes), ReadError> {
     let bytes = |events: &[F::Event]| events.iter().map(F::data_bytes).sum::<usize>();
     room.open().await;

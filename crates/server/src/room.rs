@@ -31,7 +31,7 @@ impl Room {
         }
     }
 
-    /// Waits until there is room. As long as there is none, clients that do not read are disconnected. Cancelling loses nothing.
+    /// Waits until there is room, and disconnects clients that do not read until then. It can be cancelled without loss.
     pub async fn open(&self) {
         while timeout(self.press_every, self.unread.room(self.max)).await.is_err() {
             self.connections.press();

@@ -93,14 +93,14 @@ fn a_backup_taken_under_load_restores_to_the_log_at_its_head() {
         };
         let mut backups: Vec<(Source, Manifest)> = Vec::new();
         for n in 0..8 {
-            // Commits go on between any two of them.
+            // Each backup begins only after a commit that the one before it does not have.
             let before = backups.last().map_or(0, head_in);
-            let went_on = async {
+            let grown = async {
                 while log.head().await.expect("a head") <= before {
                     tokio::task::yield_now().await;
                 }
             };
-            timeout(PATIENCE, went_on).await.expect("commits go on");
+            timeout(PATIENCE, grown).await.expect("the writers commit");
             let (store, kept) = (store.clone(), FaultyDisk::new(n));
             let file = n % 2 == 0;
             let taken = tokio::task::spawn_blocking(move || {
