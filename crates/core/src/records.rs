@@ -2,6 +2,7 @@
 
 mod change;
 mod collection;
+pub(crate) mod decode;
 mod error;
 mod explain;
 mod follower;

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::names::{of_scope, stream_uuid, uuid_of};
+use crate::records::decode::decode;
 use crate::{
     ByteString, Condition, DEFAULT_SCOPE, Expected, RecordError, RecordType, Records, StoreError, TypedRecords, Uuid,
 };
@@ -107,7 +108,8 @@ impl StreamDefinition {
     /// # Errors
     /// A sentence that says what is wrong with it.
     pub fn from_document(document: &[u8]) -> Result<Self, String> {
-        let read: DefinitionDocument = bson::deserialize_from_slice(document).map_err(|error| error.to_string())?;
+        let document = bson::RawDocument::from_bytes(document).map_err(|error| error.to_string())?;
+        let read: DefinitionDocument = decode(document).map_err(|error| error.to_string())?;
         Ok(read.read())
     }
 }

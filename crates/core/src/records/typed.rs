@@ -7,6 +7,7 @@ use bson::Bson;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::decode::decode;
 use super::{Collection, Cursor, Expected, Index, Record, RecordChange, RecordError, RecordQuery, Records, Revision};
 use crate::{Code, Invalid, StoreError};
 
@@ -167,7 +168,7 @@ fn document<T: Serialize>(value: &T) -> Result<bson::RawDocumentBuf, Invalid> {
 }
 
 fn value<T: DeserializeOwned>(collection: &str, record: Record) -> Result<Stored<T>, StoreError> {
-    let value = bson::deserialize_from_slice(record.document.as_bytes()).map_err(|error: bson::error::Error| {
+    let value = decode(&record.document).map_err(|error: bson::error::Error| {
         let id = record.document.get("_id").ok().flatten().map_or_else(|| "none".to_owned(), shown);
         let why = error.message.clone().unwrap_or_else(|| error.to_string());
         let message = format!("{collection}: the document with the _id {id}: {why}; correct it there, or delete it");
