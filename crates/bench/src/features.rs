@@ -30,6 +30,7 @@ cargo xtask bench browse|letters|partners|workflow [OPTIONS]
   --url URL    a replica set, which is measured too
   --redis URL  a Redis, whose work queues are measured too
   --server P   the program annals, for the export over HTTP
+  --only PART  of browse: commits, pages, archive or export
 ";
 
 pub use workflow::streams;
@@ -37,7 +38,7 @@ pub use workflow::streams;
 /// Commits in flight.
 const IN_FLIGHT: usize = 64;
 /// How long a row waits for its result. After that the row counts as missed, and the next one begins.
-const WAIT_MAX: Duration = Duration::from_secs(10 * 60);
+const WAIT_MAX: Duration = Duration::from_secs(30 * 60);
 
 struct Arguments {
     events: u64,
@@ -46,11 +47,13 @@ struct Arguments {
     url: Option<String>,
     redis: Option<String>,
     server: Option<PathBuf>,
+    only: Option<String>,
 }
 
 impl Arguments {
     fn parse(words: &[&str]) -> Result<Option<Self>, String> {
-        let mut arguments = Self { events: 100_000, many: None, rounds: 3, url: None, redis: None, server: None };
+        let mut arguments =
+            Self { events: 100_000, many: None, rounds: 3, url: None, redis: None, server: None, only: None };
         let mut words = words.iter();
         while let Some(option) = words.next() {
             if matches!(*option, "--help" | "-h") {
@@ -65,10 +68,17 @@ impl Arguments {
                 "--url" => arguments.url = Some(value.to_owned()),
                 "--redis" => arguments.redis = Some(value.to_owned()),
                 "--server" => arguments.server = Some(value.into()),
+                "--only" if browse::PARTS.contains(&value) => arguments.only = Some(value.to_owned()),
+                "--only" => return Err(format!("--only takes one of {}, not {value:?}", browse::PARTS.join(", "))),
                 other => return Err(format!("there is no option {other:?}\n\n{USAGE}")),
             }
         }
         Ok(Some(arguments))
+    }
+
+    /// Returns whether a part of a bench is wanted.
+    fn wants(&self, part: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == part)
     }
 }
 

@@ -15,14 +15,23 @@ use annals_runtime::{Host, HostOptions};
 use super::{Arguments, Places, commit_all, data, median, text, until};
 use crate::row::{self, Parts, Target};
 
+/// What can be measured alone.
+pub const PARTS: [&str; 4] = ["commits", "pages", "archive", "export"];
+
 pub async fn measure(places: &Places<'_>, arguments: &Arguments, parts: &mut Parts) {
     let mut served = arguments.server.as_ref();
     for backend in places.backends() {
-        parts.note(&format!("{backend}: commits with the view"), commits(backend, places, arguments).await);
-        parts.note(&format!("{backend}: browsing"), browsing(backend, places, arguments).await);
-        parts.note(&format!("{backend}: archive"), archive::measure(backend, places, arguments).await);
+        if arguments.wants("commits") {
+            parts.note(&format!("{backend}: commits with the view"), commits(backend, places, arguments).await);
+        }
+        if arguments.wants("pages") {
+            parts.note(&format!("{backend}: browsing"), browsing(backend, places, arguments).await);
+        }
+        if arguments.wants("archive") {
+            parts.note(&format!("{backend}: archive"), archive::measure(backend, places, arguments).await);
+        }
         // Once, and before a slower backend begins.
-        if let Some(program) = served.take() {
+        if let Some(program) = served.take().filter(|_| arguments.wants("export")) {
             parts.note("http: export", exports::measure(program, places, arguments).await);
         }
     }

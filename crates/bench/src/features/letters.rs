@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use annals_core::bson::{Document, RawDocumentBuf};
+use annals_core::bson::{DateTime, Document, RawDocumentBuf};
 use annals_core::dead_letters::{BulkAct, BulkBody, DEAD_LETTERS, DeadLetter, LetterSettings};
 use annals_core::handlers::HandlerDefinition;
 use annals_core::processing::PartitionBy;
 use annals_core::{
-    Collection, Condition, DEFAULT_TENANT, RecordChange, RecordError, RecordQuery, RecordedEvent, Records, Store,
+    Collection, Condition, DEFAULT_TENANT, RecordChange, RecordError, RecordQuery, RecordType, RecordedEvent, Records,
+    Store,
 };
 use annals_runtime::{Effects, HandleFailure, Handler, Host, HostOptions};
 use async_trait::async_trait;
@@ -47,7 +48,7 @@ pub async fn measure(places: &Places<'_>, arguments: &Arguments, parts: &mut Par
 
 async fn letters(backend: &str, places: &Places<'_>, arguments: &Arguments) -> Result<(), String> {
     let store = places.open(backend, "letters").await?;
-    fill(&store, arguments.events).await?;
+    fill(backend, &store, arguments.events).await?;
     bulk(backend, &store, arguments.events).await?;
     store.close().await;
     Ok(())
@@ -71,14 +72,17 @@ async fn open_letters(store: &Arc<dyn Store>) -> Result<u64, String> {
 }
 
 /// Makes every event a dead letter.
-async fn fill(store: &Arc<dyn Store>, events: u64) -> Result<(), String> {
+async fn fill(backend: &str, store: &Arc<dyn Store>, events: u64) -> Result<(), String> {
     commit_all(&**store, "l", events, |n| data(&serde_json::json!({ "total": n, "note": "leave it at the door" })))
         .await?;
     let host = Host::start(Arc::clone(store), HostOptions::default());
     let worker = Worker { fails: true, handled: Arc::default() };
+    let began = Instant::now();
     host.handle(DEFAULT_TENANT, definition()?, worker).await.map_err(text)?;
     until("making the dead letters", LOOK_EVERY, || async { Ok::<_, String>(open_letters(store).await? >= events) })
         .await?;
+    let made = events as f64 / began.elapsed().as_secs_f64();
+    row::figure(format!("{backend}: events that become dead letters"), "per second", made, Target::Unset);
     host.drain().await;
     Ok(())
 }
@@ -106,6 +110,9 @@ async fn bulk(backend: &str, store: &Arc<dyn Store>, events: u64) -> Result<(), 
     let written = write(&*records, events).await?;
     let name = format!("{backend}: bulk retry of {events} dead letters ÷ record batches");
     row::ratio(name, "per second", retried, written, Target::AtLeast(0.3));
+    let replaced = replace(&*records, events).await?;
+    let name = format!("{backend}: the same ÷ batches that replace as many records with its indexes");
+    row::ratio(name, "per second", retried, replaced, Target::Unset);
     let name = format!("{backend}: more memory during this retry");
     row::figure(name, "MiB", more, Target::AtMost(MORE_MEBIBYTES_MAX));
     let began = Instant::now();
@@ -127,21 +134,58 @@ async fn bulk(backend: &str, store: &Arc<dyn Store>, events: u64) -> Result<(), 
     Ok(())
 }
 
+/// Returns a letter.
+async fn a_letter(records: &dyn Records) -> Result<Document, String> {
+    let page = records.find(RecordQuery::new(DEAD_LETTERS).limit(1)).await.map_err(text)?;
+    let letter = page.records.first().ok_or("there is no letter")?;
+    Document::try_from(&*letter.document).map_err(text)
+}
+
 /// Returns records per second of batches of documents like a letter.
 async fn write(records: &dyn Records, events: u64) -> Result<f64, String> {
     const PLACE: &str = "like-letters";
-    let page = records.find(RecordQuery::new(DEAD_LETTERS).limit(1)).await.map_err(text)?;
-    let like = page.records.first().ok_or("there is no letter")?;
-    let like = Document::try_from(&*like.document).map_err(text)?;
+    let like = a_letter(records).await?;
     records.declare(Collection::new(PLACE)).await.map_err(text)?;
+    put(records, PLACE, events, |n| {
+        let mut document = like.clone();
+        document.insert("_id", n.to_string());
+        document
+    })
+    .await
+}
+
+/// Returns records per second of batches that replace documents like a letter, with the indexes of letters, as a retry does.
+async fn replace(records: &dyn Records, events: u64) -> Result<f64, String> {
+    const PLACE: &str = "like-indexed-letters";
+    let like = a_letter(records).await?;
+    let place = Collection { name: PLACE.to_owned(), ..<DeadLetter as RecordType>::collection() };
+    records.declare(place).await.map_err(text)?;
+    let of = |n: u64, status: &str| {
+        let mut document = like.clone();
+        document.insert("_id", n.to_string());
+        document.insert("position", n as i64);
+        document.insert("status", status);
+        document.insert("next_retry_at", DateTime::from_millis(n as i64));
+        document
+    };
+    put(records, PLACE, events, |n| of(n, "pending")).await?;
+    put(records, PLACE, events, |n| of(n, "scheduled")).await
+}
+
+/// Puts documents in batches, and returns how many in a second.
+async fn put(
+    records: &dyn Records,
+    place: &str,
+    events: u64,
+    document: impl Fn(u64) -> Document,
+) -> Result<f64, String> {
     let began = Instant::now();
     for first in (0..events).step_by(PAGE as usize) {
         let changes = (first..events.min(first + PAGE)).map(|n| {
-            let mut document = like.clone();
-            document.insert("_id", n.to_string());
-            RawDocumentBuf::try_from(&document).map(|document| RecordChange::put(PLACE, document)).map_err(text)
+            let document = RawDocumentBuf::try_from(&document(n)).map_err(text)?;
+            Ok(RecordChange::put(place, document))
         });
-        records.write(changes.collect::<Result<_, _>>()?).await.map_err(text)?;
+        records.write(changes.collect::<Result<_, String>>()?).await.map_err(text)?;
     }
     Ok(events as f64 / began.elapsed().as_secs_f64())
 }

@@ -133,6 +133,11 @@ struct FailingNow {
     state: Failing,
     /// Its next event, once it was looked up.
     next: Option<Fetched>,
+    /// Whether the source may have events of this partition after `state.position` that were read and dropped. If it has none, the
+    /// partition has caught up as soon as its event is settled.
+    has_dropped: bool,
+    /// Whether `state` was among the changes to store, so that its record has to be deleted once the partition has caught up.
+    is_stored: bool,
 }
 
 /// Events of one partition that will be handed out together.
@@ -195,7 +200,8 @@ impl Machine {
         };
         for state in failing {
             machine.due.extend(state.retry_at.map(|at| (at, state.partition.clone())));
-            machine.failing.insert(state.partition.clone(), FailingNow { state, next: None });
+            let resumed = FailingNow { next: None, has_dropped: true, is_stored: true, state };
+            machine.failing.insert(resumed.state.partition.clone(), resumed);
         }
         machine
     }
@@ -292,8 +298,13 @@ impl Machine {
     pub fn read(&mut self, events: impl IntoIterator<Item = Fetched>, next: u64) {
         for event in events {
             debug_assert!(event.position >= self.read_to && event.position < next);
-            let of_failing = self.settings.partitioned && self.failing.contains_key(&event.partition);
-            if self.progress.is_settled(event.position) || of_failing {
+            if self.progress.is_settled(event.position) {
+                continue;
+            }
+            if self.settings.partitioned
+                && let Some(failing) = self.failing.get_mut(&event.partition)
+            {
+                failing.has_dropped = true;
                 continue;
             }
             self.open.insert(event.position);
@@ -439,12 +450,15 @@ impl Machine {
     pub fn changes(&mut self) -> Changes {
         let changed = std::mem::take(&mut self.changed);
         let failing = changed.into_iter().map(|name| {
-            let state = self.failing.get(&name).map(|failing| failing.state.clone());
+            let state = self.failing.get_mut(&name).map(|failing| {
+                failing.is_stored = true;
+                failing.state.clone()
+            });
             (name, state)
         });
         Changes {
-            progress: self.progress.clone(),
             failing: failing.collect(),
+            progress: self.progress.clone(),
             parked: std::mem::take(&mut self.parked),
         }
     }
@@ -479,12 +493,17 @@ impl Machine {
 
     /// Ends the failing state of a partition, so that its waiting events can be handed out.
     fn end_failing(&mut self, partition: &str) {
-        if let Some((name, failing)) = self.failing.remove_entry(partition) {
-            self.due.retain(|(_, due)| *due != name);
-            debug_assert!(failing.state.partition == name);
-            self.changed.insert(name.clone());
-            self.make_ready(&name);
+        let Some((name, failing)) = self.failing.remove_entry(partition) else { return };
+        debug_assert!(failing.state.partition == name);
+        if let Some(at) = failing.state.retry_at {
+            self.due.remove(&(at, name.clone()));
         }
+        if failing.is_stored {
+            self.changed.insert(name.clone());
+        } else {
+            self.changed.remove(&name);
+        }
+        self.make_ready(&name);
     }
 }
 

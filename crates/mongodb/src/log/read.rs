@@ -10,6 +10,7 @@
 //! filtered:      head ─▶ entries that may pass, in the head's session, so at least of its moment ─▶ commits ─▶ events that pass
 //! ```
 
+use std::ops::Range;
 use std::time::Duration;
 
 use annals_core::{
@@ -27,8 +28,10 @@ use crate::layout::names::ENTRIES;
 use crate::reach;
 use crate::refused::{deleted, reading, unreadable};
 
-/// Entries that are read together.
-const ENTRIES_MAX: i64 = 1000;
+/// Entries that are read together at most.
+const ENTRIES_MAX: usize = 1000;
+/// How many times as many entries are read once those before had no event that matches.
+const MORE: usize = 8;
 /// How often, and at which interval, entries are read again that are older than the head.
 const BEHIND_MAX: usize = 200;
 const PAUSE: Duration = Duration::from_millis(25);
@@ -115,8 +118,11 @@ async fn chosen(log: &Log, query: &LogQuery) -> Result<LogPage, ReadError> {
     let mut page = Page::new(query);
     // The commit that contains `from` may begin before it.
     let mut bound = if query.backwards { next } else { start(log, next, &mut session).await? };
+    // An entry that passes usually has an event that matches; the first one may have it before `from`.
+    let mut most = query.limit.saturating_add(1).min(ENTRIES_MAX);
     loop {
-        let entries = passing_entries(log, query, bound, head, &mut session).await?;
+        let entries = passing_entries(log, query, bound..head, most, &mut session).await?;
+        most = (most * MORE).min(ENTRIES_MAX);
         let Some(last) = entries.last() else { break };
         // Nothing is known yet about what follows these entries; everything before is complete.
         let seen_to = if query.backwards { last.first } else { last.first + last.count };
@@ -219,25 +225,24 @@ pub(super) async fn start(
     Ok(if from == 0 { 0 } else { holding(log, from, session).await?.map_or(from, |entry| entry.first) })
 }
 
-/// Reads entries of commits that may match the query, in its direction from `bound`, at which a commit begins or ends.
+/// Reads at most `most` entries of commits that may match the query, in its direction from the start of the range, at which a commit begins
+/// or ends. A query forwards ends with the range.
 async fn passing_entries(
     log: &Log,
     query: &LogQuery,
-    bound: SequenceNumber,
-    head: SequenceNumber,
+    range: Range<SequenceNumber>,
+    most: usize,
     session: &mut ClientSession,
 ) -> Result<Vec<Entry>, ReadError> {
     let collection = log.database.collection::<RawDocumentBuf>(ENTRIES);
     let mut filter = passing(&query.filter);
     let range = match query.backwards {
-        true => doc! { "$lt": bound as i64 },
-        false => doc! { "$gte": bound as i64, "$lt": head as i64 },
+        true => doc! { "$lt": range.start as i64 },
+        false => doc! { "$gte": range.start as i64, "$lt": range.end as i64 },
     };
     filter.insert("_id", range);
     let order = if query.backwards { -1 } else { 1 };
-    // Each entry has at least one event.
-    let limit = if query.filter.is_all() { query.limit as i64 + 1 } else { ENTRIES_MAX };
-    let find = collection.find(filter).sort(doc! { "_id": order }).limit(limit).batch_size(limit as u32);
+    let find = collection.find(filter).sort(doc! { "_id": order }).limit(most as i64).batch_size(most as u32);
     let mut cursor = find.projection(entry::places()).session(&mut *session).await.map_err(|error| reading(&error))?;
     let mut entries: Vec<Entry> = Vec::new();
     while cursor.advance(session).await.map_err(|error| reading(&error))? {

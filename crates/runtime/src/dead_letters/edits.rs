@@ -10,7 +10,8 @@
 //! |---|---|
 //! | a retried letter succeeds that was alone | none if its consumer has it from reading it as due, else a share of one query |
 //! | one succeeds that was not alone | the same, and one query for the next letter of its key |
-//! | an event becomes a letter | a share of one query, and one query for the first letter of its key |
+//! | an event becomes a letter of a key without open letters | shares of two queries |
+//! | one becomes a letter of another key | the same, and one query for the first letter of its key |
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -42,6 +43,8 @@ pub(crate) struct Edits {
     known: BTreeMap<String, Known>,
     /// Ids that were looked up in vain.
     missing: HashSet<String>,
+    /// Consumers and keys that were looked up and have no open letters.
+    free: HashSet<(String, String)>,
     chosen: HashMap<String, LetterPolicy>,
     ended: BTreeSet<String>,
     /// Whether nobody else adds letters of the same consumer at the same time.
@@ -58,8 +61,9 @@ struct Known {
 impl Edits {
     pub fn new(records: &Arc<dyn Records>, policies: Policies, random: Arc<dyn Randomness>, now: Timestamp) -> Self {
         let letters = TypedRecords::<DeadLetter>::declared(Arc::clone(records));
-        let (known, missing, chosen, ended) = (BTreeMap::new(), HashSet::new(), HashMap::new(), BTreeSet::new());
-        Self { letters, policies, random, now, known, missing, chosen, ended, adds_alone: true }
+        let (known, missing, free) = (BTreeMap::new(), HashSet::new(), HashSet::new());
+        let (chosen, ended) = (HashMap::new(), BTreeSet::new());
+        Self { letters, policies, random, now, known, missing, free, chosen, ended, adds_alone: true }
     }
 
     /// Adds letters while others do the same. Two of them may each add the first letter of a key, without noticing the other's, so no
@@ -89,6 +93,23 @@ impl Edits {
                 query = query.after(cursor);
             }
             self.missing.extend(some.iter().filter(|id| !self.known.contains_key(*id)).cloned());
+        }
+        Ok(())
+    }
+
+    /// Looks for open letters of these keys together, so that a letter of a key without any needs no query of its own.
+    pub async fn look_up_keys(&mut self, processor: &str, keys: BTreeSet<&str>) -> Result<(), RecordError> {
+        let keys: Vec<&str> = keys.into_iter().collect();
+        for some in keys.chunks(LOOK).filter(|some| some.len() > 1) {
+            let of_these = Condition::is_in("key", some.iter().copied());
+            let condition = Condition::and([DeadLetter::holding(processor), of_these]);
+            let query = RecordQuery::new(DEAD_LETTERS).matching(condition).ascending("key").ascending("position");
+            let (page, more) = self.letters.find(query.limit(LOOK)).await?;
+            // Behind a page that is not the last one, nothing is known.
+            let last = page.last().filter(|_| more.is_some()).map(|stored| stored.value.key.clone());
+            let taken: BTreeSet<&str> = page.iter().map(|stored| &*stored.value.key).collect();
+            let is_free = |key: &&&str| !taken.contains(**key) && last.as_deref().is_none_or(|last| **key < last);
+            self.free.extend(some.iter().filter(is_free).map(|key| (processor.to_owned(), (*key).to_owned())));
         }
         Ok(())
     }
@@ -305,6 +326,9 @@ impl Edits {
         key: &str,
         but: Option<&str>,
     ) -> Result<Option<(i64, String)>, RecordError> {
+        if self.free.contains(&(processor.to_owned(), key.to_owned())) {
+            return Ok(None);
+        }
         let condition = Condition::and([DeadLetter::holding(processor), Condition::eq("key", key)]);
         let mut query = RecordQuery::new(DEAD_LETTERS).matching(condition).ascending("position").limit(FIRST_LOOK);
         loop {

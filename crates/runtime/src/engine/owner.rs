@@ -32,6 +32,8 @@ pub(crate) use command::{Awaited, Command, Settling, Snapshot};
 
 /// The bytes of event data that an owner holds before it stops reading ahead.
 const HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// The number of failing partitions whose next events are looked up in one turn.
+const LOOK_UPS_MAX: usize = 16;
 /// How often a position is stored that only advanced over events that do not match the processor's source.
 const STORE_EVERY: Duration = Duration::from_secs(1);
 /// An owner without workers releases its lease after this long if other processes may have workers.
@@ -329,8 +331,9 @@ impl<'o> Work<'o> {
         }
         let mut ended = false;
         self.catching_up = false;
-        for wanted in self.machine.wanted(now, 16) {
-            let (found, scanned_to) = self.owner.source.next_of(&wanted).await?;
+        let wanted = self.machine.wanted(now, LOOK_UPS_MAX);
+        let found = self.owner.source.next_of_each(&wanted).await?;
+        for (wanted, (found, scanned_to)) in wanted.iter().zip(found) {
             // If no index leads to a partition, the look-up continues in the next turn.
             self.catching_up |= found.is_none() && scanned_to < wanted.to;
             let next = found.map(|(fetched, event)| {

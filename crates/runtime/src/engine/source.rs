@@ -9,6 +9,7 @@ use annals_core::{
     AggregateFilter, ByteString, EventLog, Filter, Follower, LogQuery, Matcher, Partitions, ReadError, RecordedEvent,
     StreamFollower, StreamQuery, Streams, Timestamp, event_document, limits,
 };
+use futures_util::future::try_join_all;
 
 use super::owner::Awaited;
 use super::reader::Page;
@@ -19,6 +20,8 @@ const PAGES_MAX: usize = 4;
 const INDEXED_PAGE: usize = 100;
 /// The largest distance between two positions whose events are read together.
 const TOGETHER_MAX: u64 = 8;
+/// The most reads of separate positions at a time.
+const READS_MAX: usize = 8;
 
 /// The source of one processor.
 #[derive(Clone)]
@@ -137,33 +140,38 @@ impl Source {
     }
 
     /// Returns the events at these ascending positions, whether or not they satisfy the condition, by position; and how many of the
-    /// positions that covers. Neighbouring positions take one read. Reading ends early once the events hold about `bytes_max` bytes of
-    /// data.
+    /// positions that covers. Neighbouring positions take one read, and a few reads are made at a time. Reading ends early once the events
+    /// hold about `bytes_max` bytes of data.
     pub async fn at(
         &self,
         positions: &[u64],
         bytes_max: usize,
     ) -> Result<(HashMap<u64, RecordedEvent>, usize), ReadError> {
-        let (mut found, mut covered, mut bytes) = (HashMap::with_capacity(positions.len()), 0, 0);
-        while bytes < bytes_max
-            && let Some(first) = positions.get(covered)
-        {
-            let rest = &positions[covered..];
-            let near = rest.windows(2).take_while(|pair| pair[1].saturating_sub(pair[0]) <= TOGETHER_MAX);
-            let together = (1 + near.count()).min(limits::PAGE_MAX);
-            let (page, next) = self.page(*first, together, None).await?;
-            if page.is_empty() {
-                // The source ends before this position.
-                covered = positions.len();
+        let mut read = ReadAt { found: HashMap::with_capacity(positions.len()), covered: 0, bytes: 0 };
+        let mut reads = 0;
+        while read.bytes < bytes_max && read.covered < positions.len() {
+            // As many as will probably fit.
+            let at_once = match read.bytes / reads.max(1) {
+                _ if reads == 0 => 1,
+                0 => READS_MAX,
+                each => ((bytes_max - read.bytes) / each).clamp(1, READS_MAX),
+            };
+            let runs: Vec<_> = runs_of(&positions[read.covered..]).take(at_once).collect();
+            reads += runs.len();
+            let pages = runs.iter().map(|(first, last)| {
+                let span = usize::try_from(last - first).unwrap_or(usize::MAX).saturating_add(1);
+                self.page(*first, span.min(limits::PAGE_MAX), None)
+            });
+            let pages = try_join_all(pages).await?;
+            for ((first, last), (page, next)) in runs.into_iter().zip(pages) {
+                read.take(positions, page, next.max(first + 1));
+                // A page may be cut because it is large. What follows is read again from there.
+                if next <= last && read.covered < positions.len() {
+                    break;
+                }
             }
-            let wanted = page.into_iter().filter(|(fetched, _)| rest.binary_search(&fetched.position).is_ok());
-            for (fetched, event) in wanted {
-                bytes += event.page_bytes();
-                found.insert(fetched.position, event);
-            }
-            covered = covered.max(positions.partition_point(|position| *position < next.max(first + 1)));
         }
-        Ok((found, covered))
+        Ok((read.found, read.covered))
     }
 
     /// Returns the number of its events, and the age in seconds of the oldest one at or after a position; 0 if there is none.
@@ -178,8 +186,21 @@ impl Source {
         self.matcher.as_ref().is_none_or(|matcher| matcher.matches(&event_document(event)))
     }
 
+    /// Looks up the next events of failing partitions, and returns for each what [`next_of`](Self::next_of) does: together if an index
+    /// leads to them, otherwise one by one, because each holds whole pages.
+    pub async fn next_of_each(&self, wanted: &[Wanted]) -> Result<Vec<(Option<Found>, u64)>, ReadError> {
+        if wanted.iter().all(|wanted| self.index_of(&wanted.partition).is_some()) {
+            return try_join_all(wanted.iter().map(|wanted| self.next_of(wanted))).await;
+        }
+        let mut found = Vec::with_capacity(wanted.len());
+        for wanted in wanted {
+            found.push(self.next_of(wanted).await?);
+        }
+        Ok(found)
+    }
+
     /// Returns the next event of a failing partition, and the position before which there is none.
-    pub async fn next_of(&self, wanted: &Wanted) -> Result<(Option<Found>, u64), ReadError> {
+    async fn next_of(&self, wanted: &Wanted) -> Result<(Option<Found>, u64), ReadError> {
         let (mut from, indexed) = (wanted.from, self.index_of(&wanted.partition));
         for _ in 0..PAGES_MAX {
             if from >= wanted.to {
@@ -317,6 +338,38 @@ impl Source {
         }
         page
     }
+}
+
+/// The events that [`Source::at`] has read so far.
+struct ReadAt {
+    found: HashMap<u64, RecordedEvent>,
+    /// How many of the positions were read.
+    covered: usize,
+    bytes: usize,
+}
+
+impl ReadAt {
+    /// Takes the wanted events of a page that ends before `next`.
+    fn take(&mut self, positions: &[u64], page: Vec<Found>, next: u64) {
+        if page.is_empty() {
+            // The source ends before this position.
+            self.covered = positions.len();
+            return;
+        }
+        for (fetched, event) in page {
+            if positions.binary_search(&fetched.position).is_ok() {
+                self.bytes += event.page_bytes();
+                self.found.insert(fetched.position, event);
+            }
+        }
+        self.covered = self.covered.max(positions.partition_point(|position| *position < next));
+    }
+}
+
+/// Returns the first and the last of each run of neighbouring positions.
+fn runs_of(positions: &[u64]) -> impl Iterator<Item = (u64, u64)> + '_ {
+    let runs = positions.chunk_by(|one, next| next.saturating_sub(*one) <= TOGETHER_MAX);
+    runs.filter_map(|run| Some((*run.first()?, *run.last()?)))
 }
 
 /// Returns the sequence number of the first event at or after a time; `None` if there is none. Times ascend except after clock jumps and

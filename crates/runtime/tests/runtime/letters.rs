@@ -185,6 +185,21 @@ async fn retried_letters_take_less_than_a_read_and_a_write_for_two() {
     assert!(writes < LETTERS / 2, "{writes} writes");
 }
 
+/// They are looked up together, and so are their keys.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_that_become_letters_take_less_than_a_read_for_two() {
+    const LETTERS: usize = 1_200;
+    let store = store_of(LETTERS).await;
+    let calls = Arc::new(Calls::default());
+    let tapped: Arc<dyn Store> = Arc::new(TappedStore::new(Arc::clone(&store)).with_records(&calls));
+    let host = handled_by(&tapped, true).await;
+    until("failing", async || count(&store, DeadLetter::open()).await == LETTERS).await;
+    until_announced(&store).await;
+    host.drain().await;
+    let reads = calls.reads.load(Ordering::SeqCst);
+    assert!(reads < LETTERS / 2, "{reads} reads");
+}
+
 async fn settle(handlers: &dyn Handlers, settlement: Settlement) {
     let settled = handlers.settle("letters", SettleBody { results: vec![settlement] }).await.expect("settled");
     assert!(settled[0].settled, "{settled:?}");

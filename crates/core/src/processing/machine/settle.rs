@@ -118,8 +118,12 @@ impl Machine {
             self.ready.remove(&first.position);
         }
         if !undo.is_letter {
-            self.due.retain(|(_, name)| *name != partition);
+            if let Some(at) = self.failing.get(&partition).and_then(|failing| failing.state.retry_at) {
+                self.due.remove(&(at, partition.clone()));
+            }
             if let Some(failing) = undo.failing {
+                // It may never have been stored, and is no longer among the changes if it had caught up.
+                self.changed.insert(partition.clone());
                 self.failing.insert(partition.clone(), failing);
             }
         }
@@ -190,6 +194,9 @@ impl Machine {
         let Some(failing) = self.failing.get_mut(&event.partition) else { return };
         failing.next = None;
         failing.state.position = event.position + 1;
+        if !failing.has_dropped {
+            return self.end_failing(&event.partition);
+        }
         failing.state.attempts = 0;
         failing.state.since = now;
         self.schedule(&event.partition, Some(now));
@@ -218,7 +225,7 @@ impl Machine {
             Some(known) => known.state.attempts.saturating_add(1),
             None => 1,
         };
-        self.ground(event);
+        let dropped = self.ground(event);
         let policy = self.settings.retry;
         let given_up = matches!(chosen, Some(None));
         let delay = match chosen {
@@ -226,7 +233,7 @@ impl Machine {
             Some(delay) => delay.map(|millis| millis.min(DELAY_MAX_MS)),
             None => Some(policy.delay_ms(attempts, random)),
         };
-        self.note(event, attempts, &reason, now);
+        self.note(event, attempts, &reason, now, dropped);
         match (delay, policy.then) {
             (Some(millis), _) => self.schedule(&event.partition, Some(after(now, millis))),
             (None, Then::Block) => self.schedule(&event.partition, None),
@@ -244,9 +251,10 @@ impl Machine {
     }
 
     /// Takes a partition whose first event failed out of flight. With partitions, its waiting events are dropped from the window, because
-    /// the partition now has its own position. Without, they are put back, because the whole processor waits.
-    fn ground(&mut self, event: &Fetched) {
-        let Some(flight) = self.in_flight.remove(&event.partition) else { return };
+    /// the partition now has its own position. Without, they are put back, because the whole processor waits. Returns whether any were
+    /// dropped.
+    fn ground(&mut self, event: &Fetched) -> bool {
+        let Some(flight) = self.in_flight.remove(&event.partition) else { return false };
         self.tokens.remove(&flight.last);
         let rest: Vec<_> = flight.events.into_iter().skip(1).collect();
         if !self.settings.partitioned {
@@ -255,19 +263,24 @@ impl Machine {
             if queue.is_empty() {
                 self.waiting.remove(&event.partition);
             }
-            return;
+            return false;
         }
         let waiting = self.waiting.remove(&event.partition).unwrap_or_default();
         for skipped in rest.iter().chain(&waiting).chain([event]) {
             self.open.remove(&skipped.position);
         }
         self.advance();
+        !rest.is_empty() || !waiting.is_empty()
     }
 
-    /// Records that the partition is failing at this event.
-    fn note(&mut self, event: &Fetched, attempts: u32, reason: &str, now: Timestamp) {
-        let known = self.failing.get(&event.partition).map(|failing| &failing.state);
-        let since = known.filter(|state| state.position == event.position).map_or(now, |state| state.since);
+    /// Records that the partition is failing at this event. `dropped` says whether events after it were dropped just now.
+    fn note(&mut self, event: &Fetched, attempts: u32, reason: &str, now: Timestamp, dropped: bool) {
+        let known = self.failing.get(&event.partition);
+        let has_dropped = dropped || known.is_some_and(|failing| failing.has_dropped);
+        // If it ended just now, the record that is to be deleted is still there.
+        let is_stored = known.map_or(self.changed.contains(&event.partition), |failing| failing.is_stored);
+        let same = known.map(|failing| &failing.state).filter(|state| state.position == event.position);
+        let since = same.map_or(now, |state| state.since);
         let state = Failing {
             since,
             event_time: event.time,
@@ -281,7 +294,7 @@ impl Machine {
         };
         // With partitions, the next event is looked up when it is due, so that failing partitions hold no events in memory.
         let next = (!self.settings.partitioned).then(|| event.clone());
-        self.failing.insert(event.partition.clone(), FailingNow { state, next });
+        self.failing.insert(event.partition.clone(), FailingNow { state, next, has_dropped, is_stored });
         self.changed.insert(event.partition.clone());
     }
 

@@ -118,6 +118,7 @@ fn a_failing_partition_keeps_its_place_and_the_position_moves_past_it() {
     assert_eq!(machine.progress().position, 4);
     let failing = machine.failing("a").expect("failing").clone();
     assert_eq!((failing.position, failing.attempts, failing.retry_at), (0, 1, Some(at(15))));
+    assert_eq!(machine.changes().failing, [("a".into(), Some(failing))]);
     assert!(take(&mut machine, 14).is_empty(), "not due");
     assert_eq!(machine.wanted(at(15), 10), [Wanted { partition: "a".into(), from: 0, to: 4 }]);
     machine.fetched("a", Some(event(0, "a")), 4);
@@ -135,6 +136,62 @@ fn a_failing_partition_keeps_its_place_and_the_position_moves_past_it() {
     machine.fetched("a", None, 4);
     assert!(machine.failing("a").is_none());
     assert_eq!(machine.changes().failing, [("a".into(), None)]);
+}
+
+#[test]
+fn a_partition_of_which_nothing_more_was_read_has_caught_up_with_its_event() {
+    let parks = ProcessingRetry { attempts: Some(1), then: Then::Park, ..settings(true).retry };
+    let mut parking = machine(true, &["a", "b"]);
+    parking.set(Settings { retry: parks, ..settings(true) });
+    let taken = take(&mut parking, 0);
+    fail(&mut parking, taken[0].token, 0);
+    assert!(parking.failing("a").is_none() && parking.wanted(at(0), 10).is_empty());
+    let changes = parking.changes();
+    assert_eq!(
+        (changes.failing, changes.parked.len()),
+        (Vec::new(), 1),
+        "no record was written that has to be deleted"
+    );
+
+    let mut retrying = machine(true, &["a", "b"]);
+    let taken = take(&mut retrying, 0);
+    fail(&mut retrying, taken[0].token, 0);
+    assert_eq!(retrying.changes().failing.len(), 1);
+    retrying.fetched("a", Some(event(0, "a")), 2);
+    let again = take(&mut retrying, 10);
+    let settled = retrying.settle(again[0].token, Outcome::Done, at(11), 0).expect("in flight");
+    assert!(retrying.failing("a").is_none());
+    retrying.undo(settled);
+    assert!(retrying.failing("a").is_some() && take(&mut retrying, 11).is_empty(), "it is in flight again");
+    retrying.read([event(2, "a")], 3);
+    done(&mut retrying, again[0].token, 12);
+    assert_eq!(retrying.wanted(at(12), 10), [Wanted { partition: "a".into(), from: 1, to: 3 }]);
+    retrying.fetched("a", Some(event(2, "a")), 3);
+    let last = take(&mut retrying, 12);
+    assert_eq!(positions(&last), [2]);
+    done(&mut retrying, last[0].token, 13);
+    retrying.fetched("a", None, 3);
+    assert_eq!(retrying.changes().failing, [("a".into(), None)]);
+}
+
+#[test]
+fn a_record_that_is_to_be_deleted_is_deleted_even_if_its_partition_fails_and_ends_once_more() {
+    let mut machine = machine(true, &["a"]);
+    let taken = take(&mut machine, 0);
+    fail(&mut machine, taken[0].token, 0);
+    assert_eq!(machine.changes().failing.len(), 1);
+    machine.fetched("a", Some(event(0, "a")), 1);
+    let again = take(&mut machine, 10);
+    done(&mut machine, again[0].token, 11);
+    machine.set(Settings {
+        retry: ProcessingRetry { attempts: Some(1), then: Then::Park, ..settings(true).retry },
+        ..settings(true)
+    });
+    machine.read([event(1, "a")], 2);
+    let next = take(&mut machine, 12);
+    fail(&mut machine, next[0].token, 12);
+    let changes = machine.changes();
+    assert_eq!((changes.failing, changes.parked.len()), (vec![("a".into(), None)], 1));
 }
 
 #[test]

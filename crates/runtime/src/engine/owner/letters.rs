@@ -238,6 +238,8 @@ impl Work<'_> {
         let positions = parked.clone().map(|parked| parked.event.position).chain(positions);
         let ids = positions.map(|position| DeadLetter::id_of(&self.owner.task, position)).collect();
         edits.look_up(ids).await?;
+        let keys = parked.clone().filter(|parked| parked.act.is_none()).map(|parked| &*parked.event.partition);
+        edits.look_up_keys(&self.owner.task, keys.collect()).await?;
         for parked in parked {
             let position = parked.event.position;
             let event = match self.events.get(&position) {
