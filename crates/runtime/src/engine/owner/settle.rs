@@ -95,6 +95,10 @@ impl Work<'_> {
         if self.is_unstored() {
             self.store(&[]).await?;
         }
+        // With them, duplicates may have passed that waited for one of them. What an undo leaves out would be lost.
+        while self.machine.has_changes() {
+            self.store(&[]).await?;
+        }
         let mut settled = Vec::with_capacity(settlements.len());
         let now = self.clock.now();
         for settlement in &settlements {
