@@ -147,17 +147,10 @@ impl Source {
         positions: &[u64],
         bytes_max: usize,
     ) -> Result<(HashMap<u64, RecordedEvent>, usize), ReadError> {
-        let mut read = ReadAt { found: HashMap::with_capacity(positions.len()), covered: 0, bytes: 0 };
-        let mut reads = 0;
+        let mut read = ReadAt { found: HashMap::with_capacity(positions.len()), covered: 0, bytes: 0, largest: 1 };
+        let mut at_once = 1;
         while read.bytes < bytes_max && read.covered < positions.len() {
-            // As many as will probably fit.
-            let at_once = match read.bytes / reads.max(1) {
-                _ if reads == 0 => 1,
-                0 => READS_MAX,
-                each => ((bytes_max - read.bytes) / each).clamp(1, READS_MAX),
-            };
             let runs: Vec<_> = runs_of(&positions[read.covered..]).take(at_once).collect();
-            reads += runs.len();
             let pages = runs.iter().map(|(first, last)| {
                 let span = usize::try_from(last - first).unwrap_or(usize::MAX).saturating_add(1);
                 self.page(*first, span.min(limits::PAGE_MAX), None)
@@ -170,6 +163,9 @@ impl Source {
                     break;
                 }
             }
+            // Twice as many next time, as far as they fit if none is larger than the largest so far.
+            let fitting = bytes_max.saturating_sub(read.bytes) / read.largest;
+            at_once = (2 * at_once).min(fitting).clamp(1, READS_MAX);
         }
         Ok((read.found, read.covered))
     }
@@ -187,9 +183,9 @@ impl Source {
     }
 
     /// Looks up the next events of failing partitions, and returns for each what [`next_of`](Self::next_of) does: together if an index
-    /// leads to them, otherwise one by one, because each holds whole pages.
+    /// leads to them, otherwise one by one, because each holds whole pages. So does one that may reject events of the partition.
     pub async fn next_of_each(&self, wanted: &[Wanted]) -> Result<Vec<(Option<Found>, u64)>, ReadError> {
-        if wanted.iter().all(|wanted| self.index_of(&wanted.partition).is_some()) {
+        if self.matcher.is_none() && wanted.iter().all(|wanted| self.index_of(&wanted.partition).is_some()) {
             return try_join_all(wanted.iter().map(|wanted| self.next_of(wanted))).await;
         }
         let mut found = Vec::with_capacity(wanted.len());
@@ -346,6 +342,8 @@ struct ReadAt {
     /// How many of the positions were read.
     covered: usize,
     bytes: usize,
+    /// The bytes of the largest page, including those of events that are not wanted.
+    largest: usize,
 }
 
 impl ReadAt {
@@ -356,12 +354,18 @@ impl ReadAt {
             self.covered = positions.len();
             return;
         }
+        let mut whole = 0;
         for (fetched, event) in page {
-            if positions.binary_search(&fetched.position).is_ok() {
-                self.bytes += event.page_bytes();
-                self.found.insert(fetched.position, event);
+            let bytes = event.page_bytes();
+            whole += bytes;
+            // A page that leaves out other events may end behind its run, where the next one begins.
+            if positions.binary_search(&fetched.position).is_ok()
+                && self.found.insert(fetched.position, event).is_none()
+            {
+                self.bytes += bytes;
             }
         }
+        self.largest = self.largest.max(whole);
         self.covered = self.covered.max(positions.partition_point(|position| *position < next));
     }
 }
