@@ -24,7 +24,7 @@ pub async fn the_state_shows_position_head_and_lag(subject: &dyn Subject) {
     let bridge = Bridge::connected(subject).await;
     bridge.produce("placed", &["a", "a", "a"]).await;
     bridge.has_received(3).await;
-    let status = bridge.until(|status| status.head == 3 && status.lag == 0).await;
+    let status = bridge.until(|status| status.head == 3 && status.lag == 0 && status.last_progress.is_some()).await;
     assert_eq!((status.position, status.sequence_number, status.state), (3, Some(2), IntakeState::Running));
     assert_eq!((status.microservice.as_deref(), status.consent), (Some("default"), Some(consent("c").uuid())));
     assert!(status.owner.is_some() && status.last_reason.is_none() && status.attempts == 0);
